@@ -1,0 +1,35 @@
+"""Every error exactk raises on purpose: what was wrong, where, and what would be right.
+
+Knows nothing of what raised it.
+"""
+
+
+class ExactKError(Exception):
+    """Base of all errors a caller may want to catch; the command line prints it as one line and exits 2."""
+
+
+class InputError(ExactKError, ValueError):
+    """A value given by the caller cannot be used: a NaN score, an unknown field, K larger than N."""
+
+
+class InfeasibleError(ExactKError):
+    """No valid card exists for a request.
+
+    `blocking` names a minimal set of rules that together forbid every card: lift any one of them and a card exists.
+    """
+
+    def __init__(self, message: str, blocking: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.blocking = blocking
+
+
+class ConfigError(ExactKError, ValueError):
+    """A setting, rule or configuration file is wrong; the message names the setting."""
+
+
+class DataError(ExactKError):
+    """A file or table is missing, damaged or malformed; the message names file, row and column."""
+
+
+class MissingExtraError(ExactKError, ImportError):
+    """A feature needs a package that is not installed; the message says which extra brings it."""

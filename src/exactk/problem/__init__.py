@@ -1,0 +1,1 @@
+"""What a valid card is. Knows no learning."""

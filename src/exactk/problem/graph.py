@@ -1,0 +1,103 @@
+"""B requests side by side, as numpy arrays: who may share a card with whom, and how many make one.
+
+Knows neither rules (`constraints.py` makes these) nor search (`cliques.py` solves them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from exactk.errors import InputError
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Everything that decides whether a card is valid, for B requests padded to one N.
+
+    A card of request b is valid when it holds exactly `card_size[b]` distinct present positions, every pair of
+    them allowed by `graph[b]`, all of `pinned[b]`, and, for each cap c, at most `cap[b, c]` positions of any
+    one group `group[b, c]` (group -1: counted by no cap).
+    """
+
+    graph: Bool[np.ndarray, "B N N"]
+    present: Bool[np.ndarray, "B N"]
+    card_size: Int32[np.ndarray, "B"]
+    pinned: Bool[np.ndarray, "B N"]
+    group: Int32[np.ndarray, "B C N"]
+    cap: Int32[np.ndarray, "B C"]
+
+    def __len__(self) -> int:
+        return len(self.graph)
+
+    @classmethod
+    def of(
+        cls,
+        graph: Bool[np.ndarray, "B N N"],
+        card_size: int | Int32[np.ndarray, "B"],
+        present: Bool[np.ndarray, "B N"] | None = None,
+        pinned: Bool[np.ndarray, "B N"] | None = None,
+        group: Int32[np.ndarray, "B C N"] | None = None,
+        cap: Int32[np.ndarray, "B C"] | None = None,
+    ) -> Self:
+        """Fill in what was not said: everything present, nothing pinned, no caps."""
+        B, N, _ = graph.shape
+        return cls(
+            graph=graph,
+            present=np.ones((B, N), bool) if present is None else present,
+            card_size=np.broadcast_to(np.asarray(card_size, np.int32), (B,)).copy(),
+            pinned=np.zeros((B, N), bool) if pinned is None else pinned,
+            group=np.empty((B, 0, N), np.int32) if group is None else group,
+            cap=np.empty((B, 0), np.int32) if cap is None else cap,
+        )
+
+    def one(self, b: int) -> Self:
+        """The b-th request alone, still with a batch axis."""
+        return type(self)(
+            self.graph[b : b + 1],
+            self.present[b : b + 1],
+            self.card_size[b : b + 1],
+            self.pinned[b : b + 1],
+            self.group[b : b + 1],
+            self.cap[b : b + 1],
+        )
+
+
+def complete_graph(num_nodes: int) -> Bool[np.ndarray, "N N"]:
+    """Everything may share a card with everything but itself."""
+    return ~np.eye(num_nodes, dtype=bool)
+
+
+def check_graph(graph: Bool[np.ndarray, "N N"], name: str = "graph") -> None:
+    """Refuse a matrix that is no undirected graph, naming the first offending pair."""
+    if graph.ndim != 2 or graph.shape[0] != graph.shape[1]:
+        raise InputError(f"{name} must be square [N, N], got shape {graph.shape}")
+    crooked = np.argwhere(graph != graph.T)
+    if len(crooked):
+        i, j = crooked[0]
+        raise InputError(
+            f"{name} is not symmetric: [{i}, {j}] is {graph[i, j]} but [{j}, {i}] is {graph[j, i]}; "
+            "'may share a card' must hold both ways"
+        )
+
+
+def is_valid_card(requests: Requests, b: int, card: np.ndarray) -> bool:
+    """Whether these positions are a valid card of request b. Written plainly: tests hold the engine against it."""
+    chosen = [int(p) for p in card]
+    N = requests.graph.shape[1]
+    if len(chosen) != requests.card_size[b] or len(set(chosen)) != len(chosen):
+        return False
+    if any(not 0 <= p < N or not requests.present[b, p] for p in chosen):
+        return False
+    if any(not requests.graph[b, p, q] for p in chosen for q in chosen if p != q):
+        return False
+    if not set(np.flatnonzero(requests.pinned[b]).tolist()) <= set(chosen):
+        return False
+    for c in range(requests.cap.shape[1]):
+        groups = [int(requests.group[b, c, p]) for p in chosen if requests.group[b, c, p] >= 0]
+        if any(groups.count(g) > requests.cap[b, c] for g in set(groups)):
+            return False
+    return True
