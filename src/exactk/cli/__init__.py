@@ -1,0 +1,59 @@
+"""The command door: reads arguments, calls the library, prints. No logic of its own.
+
+Heavy modules are imported inside the commands, so that `exactk --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from exactk.errors import ExactKError
+
+app = typer.Typer(
+    name="exactk",
+    help="The best whole card: exactly K items, every pair of them allowed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from exactk import __version__
+
+        typer.echo(f"exactk {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version and leave."
+    ),
+) -> None:
+    """Results go to stdout, talk and progress to stderr. Exit 0: fine, 1: our fault, 2: yours."""
+
+
+from exactk.cli import bench, demo, solve  # noqa: E402  (commands register themselves on `app`)
+
+__all__ = ["app", "bench", "demo", "main", "solve"]
+
+
+def main() -> None:
+    """Run the command line: an error of the caller's is one clear line and exit 2."""
+    try:
+        app(prog_name="exactk")
+    except ExactKError as error:
+        sys.stderr.write(f"exactk: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("exactk: interrupted\n")
+        sys.exit(130)
+    except BrokenPipeError:
+        # `exactk ... | head`: the reader has what it wanted.
+        sys.stderr.close()
+        sys.exit(0)

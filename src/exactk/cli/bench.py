@@ -1,0 +1,37 @@
+"""`exactk bench`: every speed claim, measured here and now beside its rivals.
+
+Each benchmark is a module of `exactk.bench` with a `run`; this file only names them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import typer
+
+from exactk.cli import app
+from exactk.cli.output import emit_report, talk
+from exactk.errors import InputError
+
+BENCHMARKS = {
+    "exact": "the exact engine beside CP-SAT, HiGHS and networkx",
+}
+
+
+@app.command("bench")
+def bench(
+    name: str = typer.Argument(help=f"One of: {', '.join(BENCHMARKS)}, or all."),
+    quick: bool = typer.Option(False, "--quick", help="A smaller run, under a minute, marked as such."),
+    as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
+    out: Path | None = typer.Option(None, "--out", help="Folder to keep bench-NAME.json in (say, results)."),
+) -> None:
+    """Measure: rows for what was measured, goals met or missed, the machine."""
+    if name != "all" and name not in BENCHMARKS:
+        raise InputError(f"unknown benchmark {name!r}; there are: {', '.join(BENCHMARKS)}, all")
+    for chosen in BENCHMARKS if name == "all" else [name]:
+        talk(f"bench {chosen}: {BENCHMARKS[chosen]}")
+        report = importlib.import_module(f"exactk.bench.{chosen}").run(quick=quick)
+        kept = None if out is None else out / f"bench-{chosen}.json"
+        emit_report(report, as_json, kept, command="exactk " + " ".join(sys.argv[1:]))

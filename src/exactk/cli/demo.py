@@ -1,0 +1,1 @@
+"""`exactk demo`: the story in one command."""

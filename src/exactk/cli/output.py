@@ -1,0 +1,85 @@
+"""How commands speak: results to stdout, talk to stderr, JSON as exactly one object.
+
+Knows no command.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from exactk.bench.report import Report
+
+
+def talk(line: str) -> None:
+    """A line for the person watching."""
+    sys.stderr.write(line + "\n")
+
+
+def emit(text: str) -> None:
+    """A line of the result."""
+    sys.stdout.write(text + "\n")
+
+
+def emit_json(value: Any) -> None:
+    """The result as one JSON object; not-a-number becomes null, which JSON can say."""
+    emit(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """The same value in JSON's own types: numpy scalars and arrays, tuples and paths turned, NaN as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(inner) for inner in value]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
+def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
+    """A table for people, on stdout."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, str) else _figure(cell) for cell in row))
+    Console(file=sys.stdout).print(table)
+
+
+def _figure(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def emit_report(report: Report, as_json: bool, out: Path | None, command: str) -> None:
+    """Print a report, and keep it as a committed result where asked."""
+    document = plain({**report.as_dict(), "command": command})
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        talk(f"written: {out}")
+    if as_json:
+        emit_json(document)
+        return
+    if report.rows:
+        columns = list(dict.fromkeys(key for row in report.rows for key in row))
+        emit_table(columns, [[row.get(column) for column in columns] for row in report.rows], report.name)
+    for goal in report.goals:
+        described = goal.as_dict()
+        emit(f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.measured:.4g} (goal {described['goal']})")
+    for note in report.notes:
+        emit(note)
