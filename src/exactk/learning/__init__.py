@@ -1,0 +1,1 @@
+"""How models learn from logged cards: losses, exploration, one training loop, checkpoints."""

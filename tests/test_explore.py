@@ -1,0 +1,95 @@
+"""Exploration: exact expectations over every card of a tiny problem, never a statistical guess."""
+
+from itertools import permutations, product
+
+import pytest
+import torch
+from torch import Tensor
+
+from exactk.learning import explore, losses
+
+# Four positions, cards of two; 0-1 and 2-3 may not stand together. A table policy: row 0 scores the first pick,
+# row 1 + i the pick after position i.
+ALLOWED = ~torch.eye(4, dtype=torch.bool)
+for i, j in ((0, 1), (2, 3)):
+    ALLOWED[i, j] = ALLOWED[j, i] = False
+PATHS = [(i, j) for i, j in permutations(range(4), 2) if ALLOWED[i, j]]
+REWARDS = {frozenset(path): value for path, value in zip(PATHS, torch.linspace(-1, 1, 8).tolist(), strict=True)}
+
+
+def table() -> Tensor:
+    return torch.randn(5, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64, requires_grad=True)
+
+
+def path_log_probs(scores: Tensor) -> Tensor:
+    first = scores[0].log_softmax(dim=0)
+    second = scores[1:].masked_fill(~ALLOWED, -torch.inf).log_softmax(dim=1)
+    return torch.stack([first[i] + second[i, j] for i, j in PATHS])
+
+
+def rewards() -> Tensor:
+    return torch.tensor([REWARDS[frozenset(path)] for path in PATHS], dtype=torch.float64)
+
+
+def exact_gradient() -> Tensor:
+    scores = table()
+    (path_log_probs(scores).exp() * rewards()).sum().backward()
+    assert scores.grad is not None
+    return scores.grad
+
+
+def expected_loss_gradient(num_samples: int, baseline: explore.Baseline) -> Tensor:
+    """Gradient of the loss averaged over every possible draw of samples, each with its exact probability."""
+    scores = table()
+    log_prob, reward = path_log_probs(scores), rewards()
+    greedy = reward[log_prob.argmax()].reshape(1)
+    total = torch.zeros((), dtype=torch.float64)
+    for draw in product(range(len(PATHS)), repeat=num_samples):
+        index = torch.tensor([draw])
+        advantage = explore.advantages(reward[index], baseline, greedy)
+        weight = log_prob[index].sum().exp().detach()
+        total = total + weight * losses.reinforce_loss(log_prob[index], advantage).sum()
+    total.backward()
+    assert scores.grad is not None
+    return scores.grad
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "baseline"), [(1, "none"), (2, "none"), (2, "leave_one_out"), (3, "leave_one_out"), (1, "greedy")]
+)
+def test_the_expected_reinforce_gradient_is_the_gradient_of_the_expected_reward(
+    num_samples: int, baseline: explore.Baseline
+) -> None:
+    torch.testing.assert_close(expected_loss_gradient(num_samples, baseline), -exact_gradient())
+
+
+def test_leave_one_out_subtracts_the_mean_of_the_others() -> None:
+    advantage = explore.advantages(torch.tensor([[1.0, 2.0, 6.0]]), "leave_one_out")
+    assert advantage.tolist() == [[1 - 4.0, 2 - 3.5, 6 - 1.5]]
+
+
+def test_leaving_one_out_of_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least two samples"):
+        explore.advantages(torch.tensor([[1.0]]), "leave_one_out")
+
+
+def test_hill_climbing_keeps_the_best_card_of_each_request() -> None:
+    cards = torch.arange(12).reshape(2, 3, 2)
+    best, reward = explore.best_of(cards, torch.tensor([[0.1, 0.9, 0.3], [0.5, 0.2, 0.4]]))
+    assert best.tolist() == [[2, 3], [6, 7]]
+    assert reward.tolist() == pytest.approx([0.9, 0.5])
+
+
+def test_rewards_are_rescaled_to_minus_one_and_one() -> None:
+    assert explore.rescaled(torch.tensor([0.0, 0.5, 0.75, 1.0])).tolist() == [-1.0, 0.0, 0.5, 1.0]
+
+
+def test_caution_believes_less_where_the_members_disagree() -> None:
+    logits = torch.tensor([[1.0, 2.0], [3.0, 2.0]])
+    assert explore.cautious(logits, 0.5).tolist() == [1.5, 2.0]
+    assert explore.cautious(logits, 0.0).tolist() == [2.0, 2.0]
+    assert explore.cautious(logits[:1], 5.0).tolist() == [1.0, 2.0]
+
+
+def test_a_schedule_is_linear_then_flat() -> None:
+    assert [explore.scheduled(2.0, 1.0, progress) for progress in (0.0, 0.5, 1.0, 3.0)] == [2.0, 1.5, 1.0, 1.0]

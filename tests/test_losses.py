@@ -1,0 +1,134 @@
+"""Losses against hand numbers and independent formulas."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from exactk.learning import losses
+
+# Two steps over three positions; the third is forbidden at the second step.
+PROBABILITIES = torch.tensor([[[0.5, 0.3, 0.2], [0.25, 0.75, 0.0]]])
+
+
+def log_probs() -> Tensor:
+    return PROBABILITIES.log().requires_grad_()
+
+
+def test_the_target_loss_is_minus_the_sum_of_the_targets_log_probabilities() -> None:
+    loss = losses.target_loss(log_probs(), torch.tensor([[2, 1]]))
+    assert loss.item() == pytest.approx(-math.log(0.2) - math.log(0.75))
+
+
+def test_a_forbidden_target_contributes_neither_value_nor_gradient() -> None:
+    scores = torch.tensor([[[1.0, 0.5, 0.0], [0.3, 0.1, -torch.inf]]], requires_grad=True)
+    loss = losses.target_loss(scores.log_softmax(dim=2), torch.tensor([[0, 2]]))
+    loss.sum().backward()
+    first = torch.tensor([1.0, 0.5, 0.0])
+    assert loss.item() == pytest.approx(-first.log_softmax(dim=0)[0].item())
+    assert scores.grad is not None
+    assert scores.grad[0, 1].tolist() == [0.0, 0.0, 0.0]
+    assert torch.isfinite(scores.grad).all()
+
+
+def test_an_absent_target_contributes_nothing() -> None:
+    assert losses.target_loss(log_probs(), torch.tensor([[-1, -1]])).item() == 0.0
+
+
+def test_the_set_loss_sums_the_probabilities_of_all_that_is_wanted() -> None:
+    wanted = torch.tensor([[[True, False, True], [True, False, True]]])
+    loss = losses.set_loss(log_probs(), wanted)
+    assert loss.item() == pytest.approx(-math.log(0.5 + 0.2) - math.log(0.25))
+
+
+def test_the_set_loss_of_a_single_wanted_position_is_the_target_loss() -> None:
+    wanted = torch.tensor([[[False, True, False], [False, True, False]]])
+    by_set = losses.set_loss(log_probs(), wanted)
+    by_target = losses.target_loss(log_probs(), torch.tensor([[1, 1]]))
+    torch.testing.assert_close(by_set, by_target)
+    torch.testing.assert_close(losses.uniform_loss(log_probs(), wanted), by_target)
+
+
+def test_the_uniform_loss_is_the_mean_over_what_is_wanted_and_possible() -> None:
+    wanted = torch.tensor([[[True, False, True], [True, False, True]]])
+    loss = losses.uniform_loss(log_probs(), wanted)
+    assert loss.item() == pytest.approx(-(math.log(0.5) + math.log(0.2)) / 2 - math.log(0.25))
+
+
+@pytest.mark.parametrize("loss", [losses.set_loss, losses.uniform_loss], ids=["set", "uniform"])
+def test_a_step_with_nothing_wanted_or_only_forbidden_positions_has_no_gradient(loss: object) -> None:
+    scores = torch.tensor([[[1.0, 0.5, 0.0], [0.3, 0.1, -torch.inf]]], requires_grad=True)
+    wanted = torch.tensor([[[False, False, False], [False, False, True]]])
+    assert callable(loss)
+    value = loss(scores.log_softmax(dim=2), wanted)
+    value.sum().backward()
+    assert value.item() == 0.0
+    assert scores.grad is not None
+    assert scores.grad.abs().max().item() == 0.0
+
+
+def test_remaining_leaves_out_what_the_path_has_taken() -> None:
+    path = torch.tensor([[3, 1]])
+    wanted = losses.remaining(path, torch.tensor([[1, 3]]), num_candidates=4)
+    assert wanted.tolist() == [[[False, True, False, True], [False, True, False, False]]]
+
+
+def test_remaining_ignores_the_padding_of_short_cards() -> None:
+    wanted = losses.remaining(torch.tensor([[2, -1]]), torch.tensor([[0, -1]]), num_candidates=3)
+    assert wanted.tolist() == [[[True, False, False], [True, False, False]]]
+
+
+def test_the_clicked_position_is_wanted_until_it_is_taken() -> None:
+    path = torch.tensor([[7, 2, 5, 1], [7, 2, 3, 1], [2, 7, -1, -1]])
+    targets = losses.clicked_targets(path, torch.tensor([5, 5, 5]))
+    assert targets.tolist() == [[5, 5, 5, -1], [5, 5, 5, 5], [5, 5, -1, -1]]
+
+
+def test_nothing_clicked_is_no_target() -> None:
+    assert losses.clicked_targets(torch.tensor([[1, 0]]), torch.tensor([-1])).tolist() == [[-1, -1]]
+
+
+def test_the_reinforce_loss_weighs_log_probabilities_by_advantage() -> None:
+    loss = losses.reinforce_loss(torch.tensor([[-1.0, -3.0]]), torch.tensor([[0.5, -0.25]]))
+    assert loss.item() == pytest.approx((0.5 * 1.0 - 0.25 * 3.0) / 2)
+
+
+def test_no_gradient_reaches_the_reward_through_the_reinforce_loss() -> None:
+    advantage = torch.tensor([[0.5]], requires_grad=True)
+    log_prob = torch.tensor([[-1.0]], requires_grad=True)
+    losses.reinforce_loss(log_prob, advantage).sum().backward()
+    assert advantage.grad is None
+    assert log_prob.grad is not None
+    assert log_prob.grad.item() == -0.5
+
+
+def test_entropy_counts_forbidden_positions_as_zero() -> None:
+    expected = -sum(p * math.log(p) for p in (0.5, 0.3, 0.2, 0.25, 0.75))
+    value = losses.entropy(log_probs())
+    assert value.item() == pytest.approx(expected)
+    scores = torch.tensor([[[0.3, 0.1, -torch.inf]]], requires_grad=True)
+    losses.entropy(scores.log_softmax(dim=2)).sum().backward()
+    assert scores.grad is not None
+    assert torch.isfinite(scores.grad).all()
+
+
+def test_the_reward_loss_is_the_log_loss() -> None:
+    logits = torch.tensor([0.0, 2.0])
+    loss = losses.reward_loss(logits, torch.tensor([True, False]))
+    assert loss.tolist() == pytest.approx([math.log(2), math.log(1 + math.exp(2.0))])
+
+
+def test_alpha_mixes_the_two_losses() -> None:
+    mixed = losses.combined_loss(torch.tensor([4.0]), torch.tensor([-2.0]), alpha=0.25)
+    assert mixed.item() == pytest.approx(0.25 * 4.0 - 0.75 * 2.0)
+
+
+def test_the_mean_over_no_rows_is_zero_with_a_zero_gradient() -> None:
+    values = torch.tensor([1.0, 5.0], requires_grad=True)
+    assert losses.mean_over(values, torch.tensor([False, True])).item() == 5.0
+    nothing = losses.mean_over(values, torch.tensor([False, False]))
+    nothing.backward()
+    assert nothing.item() == 0.0
+    assert values.grad is not None
+    assert values.grad.tolist() == [0.0, 0.0]
