@@ -1,0 +1,126 @@
+"""What a card scored, request by request: the paper's P@K and HR@K, value, validity, diversity, coverage.
+
+Knows no model and no data file: arrays in, one number per request out, so that two methods can be paired.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from exactk.errors import InputError
+from exactk.problem.graph import Requests
+
+
+def found_click(
+    cards: Int[np.ndarray, "B K"], clicked_position: Int[np.ndarray, "B"]
+) -> Float[np.ndarray, "B"]:
+    """I(a* in A) of the paper's Precision: is the clicked item in the card; NaN where nothing was clicked."""
+    inside = (cards == clicked_position[:, None]).any(1)
+    return np.where(clicked_position >= 0, inside, np.nan)
+
+
+def precision_at_k(cards: Int[np.ndarray, "B K"], clicked_position: Int[np.ndarray, "B"]) -> float:
+    """P@K: the share of requests with a click whose clicked item is in the card (NaN without any click)."""
+    return mean(found_click(cards, clicked_position))
+
+
+def overlap(
+    cards: Int[np.ndarray, "B K"],
+    true_cards: Int[np.ndarray, "B L"],
+    relevant: Bool[np.ndarray, "B"] | None = None,
+) -> Float[np.ndarray, "B"]:
+    """|A ∩ A*| / K of the paper's Hit Ratio, K being the size of A*; NaN where A* is empty or not `relevant`.
+
+    Cards are sets padded with -1: card [3, 0, 2, -1] against [0, 3, 7, -1] shares 2 of 3.
+    """
+    true_size = (true_cards >= 0).sum(1)
+    shared = ((cards[:, :, None] == true_cards[:, None, :]) & (cards[:, :, None] >= 0)).any(1).sum(1)
+    told = true_size > 0 if relevant is None else (true_size > 0) & relevant
+    return np.where(told, shared / np.maximum(true_size, 1), np.nan)
+
+
+def hit_ratio_at_k(
+    cards: Int[np.ndarray, "B K"],
+    true_cards: Int[np.ndarray, "B L"],
+    relevant: Bool[np.ndarray, "B"] | None = None,
+) -> float:
+    """HR@K: the mean share of the ground-truth card that is in the predicted one."""
+    return mean(overlap(cards, true_cards, relevant))
+
+
+def regret(value: Float[np.ndarray, "B"], optimum: Float[np.ndarray, "B"]) -> Float[np.ndarray, "B"]:
+    """How much of the best possible value was left on the table: never negative for a valid card."""
+    left: Float[np.ndarray, "B"] = optimum - value
+    return left
+
+
+def share_of_optimum(value: Float[np.ndarray, "B"], optimum: Float[np.ndarray, "B"]) -> float:
+    """Total value over total optimum: the share of the clicks the best cards would have had.
+
+    A ratio of sums: values 0.1 and 0.6 of optima 0.2 and 0.6 make 0.7 / 0.8 = 0.875, not (0.5 + 1) / 2.
+    """
+    known = ~np.isnan(value) & ~np.isnan(optimum)
+    total = optimum[known].sum()
+    return float(value[known].sum() / total) if total > 0 else float("nan")
+
+
+def valid_cards(requests: Requests, cards: Int[np.ndarray, "B K"]) -> Bool[np.ndarray, "B"]:
+    """Which cards keep the promise: `card_size` distinct present positions, allowed, pinned, within caps."""
+    if len(cards) != len(requests):
+        raise InputError(f"{len(cards)} cards for {len(requests)} requests; one card each is needed")
+    N = requests.graph.shape[1]
+    used = cards >= 0
+    safe = np.where(used & (cards < N), cards, 0)
+    rows = np.arange(len(cards))[:, None]
+    chosen = np.zeros(requests.present.shape, bool)
+    np.logical_or.at(chosen, (np.broadcast_to(rows, cards.shape)[used], safe[used]), True)
+    right_size = (used.sum(1) == requests.card_size) & (chosen.sum(1) == requests.card_size)
+    in_reach = ((cards < N) & (~used | requests.present[rows, safe])).all(1)
+    pairs = chosen[:, :, None] & chosen[:, None, :] & ~np.eye(N, dtype=bool)
+    clique = (requests.graph | ~pairs).all((1, 2))
+    holds_pins = (chosen | ~requests.pinned).all(1)
+    valid: Bool[np.ndarray, "B"] = (
+        right_size & in_reach & clique & holds_pins & _within_caps(requests, chosen)
+    )
+    return valid
+
+
+def _within_caps(requests: Requests, chosen: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B"]:
+    """At most `cap` chosen positions in every group of every cap; group -1 is counted by none."""
+    counted = chosen[:, None, :] & (requests.group >= 0)  # B C N
+    peers = requests.group[:, :, :, None] == requests.group[:, :, None, :]  # B C N N
+    same_group = (peers & counted[:, :, None, :]).sum(3)
+    within: Bool[np.ndarray, "B"] = (~counted | (same_group <= requests.cap[:, :, None])).all((1, 2))
+    return within
+
+
+def diversity(cards: Int[np.ndarray, "B K"], distance: Float[np.ndarray, "B N N"]) -> Float[np.ndarray, "B"]:
+    """Mean distance over the unordered pairs of a card; NaN for a card with no pair."""
+    used = cards >= 0
+    safe = np.where(used, cards, 0)
+    between = distance[np.arange(len(cards))[:, None, None], safe[:, :, None], safe[:, None, :]]  # B K K
+    pair = np.triu(np.ones((cards.shape[1],) * 2, bool), 1) & used[:, :, None] & used[:, None, :]
+    num_pairs = pair.sum((1, 2))
+    total = np.where(pair, between, 0.0).sum((1, 2))
+    return np.where(num_pairs > 0, total / np.maximum(num_pairs, 1), np.nan)
+
+
+def cosine_distance(features: Float[np.ndarray, "B N F"]) -> Float[np.ndarray, "B N N"]:
+    """1 - cos(angle) between every two candidates: 0 same direction, 2 opposite; a zero vector: 1 to all."""
+    norm = np.linalg.norm(features, axis=-1, keepdims=True)
+    unit = features / np.where(norm > 0, norm, 1.0)
+    return 1.0 - unit @ unit.transpose(0, 2, 1)
+
+
+def coverage(shown: Int[np.ndarray, "..."], available: Int[np.ndarray, "..."]) -> float:
+    """The share of the available items that were shown at least once (item indices, -1 = none)."""
+    could = np.unique(available[available >= 0])
+    did = np.unique(shown[shown >= 0])
+    return float(np.isin(could, did).sum() / len(could)) if len(could) else float("nan")
+
+
+def mean(per_request: Float[np.ndarray, "B"] | Bool[np.ndarray, "B"]) -> float:
+    """The mean over the requests the metric speaks about; NaN when there is none."""
+    told = per_request[~np.isnan(per_request)]
+    return float(told.mean()) if len(told) else float("nan")
