@@ -6,7 +6,6 @@ Knows no files and no network. A batch of one equals the batch; permuting candid
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -41,12 +40,12 @@ class Batch:
     def __len__(self) -> int:
         return len(self.user)
 
-    def to(self, device: torch.device | str) -> Self:
+    def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
         moved = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{name: t.to(device) for name, t in moved.items() if t is not None})
 
-    def rows(self, index: Int[Tensor, "R"] | Bool[Tensor, "B"] | slice) -> Self:
+    def rows(self, index: Int[Tensor, "R"] | Bool[Tensor, "B"] | slice) -> Batch:
         """Some of the requests, in the order asked for."""
         held = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{name: t[index] for name, t in held.items() if t is not None})

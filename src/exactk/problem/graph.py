@@ -6,7 +6,6 @@ Knows neither rules (`constraints.py` makes these) nor search (`cliques.py` solv
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from jaxtyping import Bool, Int32
@@ -42,7 +41,7 @@ class Requests:
         pinned: Bool[np.ndarray, "B N"] | None = None,
         group: Int32[np.ndarray, "B C N"] | None = None,
         cap: Int32[np.ndarray, "B C"] | None = None,
-    ) -> Self:
+    ) -> Requests:
         """Fill in what was not said: everything present, nothing pinned, no caps."""
         B, N, _ = graph.shape
         return cls(
@@ -54,7 +53,7 @@ class Requests:
             cap=np.empty((B, 0), np.int32) if cap is None else cap,
         )
 
-    def one(self, b: int) -> Self:
+    def one(self, b: int) -> Requests:
         """The b-th request alone, still with a batch axis."""
         return type(self)(
             self.graph[b : b + 1],
