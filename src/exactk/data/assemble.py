@@ -1,0 +1,203 @@
+"""The compiled loops between flat arrays and padded ones: gathering lists, features and graphs row by row.
+
+Knows no files; every function is a thin annotated door to one loop.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int, Int32, Int64, UInt8
+from numba import njit
+
+
+def card_positions(
+    candidates: Int64[np.ndarray, "C"],
+    num_candidates: Int64[np.ndarray, "R"],
+    card: Int64[np.ndarray, "P"],
+    card_sizes: Int64[np.ndarray, "R"],
+    clicked_item: Int64[np.ndarray, "R"],
+    first_row: int,
+    seen: Int64[np.ndarray, "I"],
+    place: Int32[np.ndarray, "I"],
+) -> tuple[Int32[np.ndarray, "P"], Int32[np.ndarray, "R"], int, tuple[int, int]]:
+    """Where in its candidates each card item, and each clicked item (-1 = none), stands.
+
+    Also a fault, 0 for none, 1 for a repeated candidate, 2 for a card item that is no candidate or is repeated,
+    with its row and its place in the flat list. `seen` and `place` are scratch space kept between calls, one
+    entry per item, `seen` filled with -1 before the first.
+    """
+    positions = np.empty(len(card), np.int32)
+    clicks = np.full(len(num_candidates), -1, np.int32)
+    fault, row, at = _card_positions(
+        candidates, num_candidates, card, card_sizes, clicked_item, first_row, seen, place, positions, clicks
+    )
+    return positions, clicks, int(fault), (int(row), int(at))
+
+
+@njit(cache=True, nogil=True)
+def _card_positions(
+    candidates, num_candidates, card, card_sizes, clicked_item, first_row, seen, place, positions, clicks
+):  # type: ignore[no-untyped-def]
+    c = p = 0
+    for row in range(len(num_candidates)):
+        # Odd marks: seen as a candidate of this row; the next even one: already placed on its card.
+        mark = 2 * (first_row + row) + 1
+        for n in range(num_candidates[row]):
+            item = candidates[c + n]
+            if seen[item] == mark:
+                return 1, row, c + n
+            seen[item] = mark
+            place[item] = n
+        click = clicked_item[row]
+        if click >= 0 and seen[click] == mark:
+            clicks[row] = place[click]
+        for k in range(card_sizes[row]):
+            item = card[p + k]
+            if seen[item] != mark:
+                return 2, row, p + k
+            seen[item] = mark + 1
+            positions[p + k] = place[item]
+        c += num_candidates[row]
+        p += card_sizes[row]
+    return 0, 0, 0
+
+
+def padded(
+    rows: Int64[np.ndarray, "B"],
+    start: Int64[np.ndarray, "R+1"],
+    values: Int32[np.ndarray, "C"],
+    width: int,
+) -> Int64[np.ndarray, "B W"]:
+    """Lists of the rows asked for, side by side, -1 behind the end of each."""
+    out = np.empty((len(rows), width), np.int64)
+    _padded(rows, start, values, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _padded(rows, start, values, out):  # type: ignore[no-untyped-def]
+    for b in range(len(rows)):
+        first = start[rows[b]]
+        count = start[rows[b] + 1] - first
+        for n in range(count):
+            out[b, n] = values[first + n]
+        for n in range(count, out.shape[1]):
+            out[b, n] = -1
+
+
+def mark_met(
+    rows: Int64[np.ndarray, "B"],
+    start: Int64[np.ndarray, "R+1"],
+    values: Int32[np.ndarray, "C"],
+    met: Bool[np.ndarray, "I"],
+) -> None:
+    """Set `met` for every value in the lists of the rows."""
+    _mark_met(rows, start, values, met)
+
+
+@njit(cache=True, nogil=True)
+def _mark_met(rows, start, values, met):  # type: ignore[no-untyped-def]
+    for row in rows:
+        for c in range(start[row], start[row + 1]):
+            met[values[c]] = True
+
+
+def gathered_features(
+    rows: Int64[np.ndarray, "B N"],
+    features: Float32[np.ndarray, "I F"],
+    mean: Float32[np.ndarray, "F"],
+    inverse_deviation: Float32[np.ndarray, "F"],
+) -> Float32[np.ndarray, "B N F"]:
+    """Standardised features of the rows asked for; row -1 and NaN give 0, which is the mean."""
+    out = np.empty((*rows.shape, features.shape[1]), np.float32)
+    _gathered_features(rows, features, mean, inverse_deviation, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _gathered_features(rows, features, mean, inverse_deviation, out):  # type: ignore[no-untyped-def]
+    B, N, F = out.shape
+    for b in range(B):
+        for n in range(N):
+            row = rows[b, n]
+            if row < 0:
+                for f in range(F):
+                    out[b, n, f] = 0.0
+            else:
+                for f in range(F):
+                    value = (features[row, f] - mean[f]) * inverse_deviation[f]
+                    out[b, n, f] = value if value == value else 0.0
+
+
+def unpacked_graphs(
+    rows: Int64[np.ndarray, "B"],
+    start: Int64[np.ndarray, "R+1"],
+    packed: UInt8[np.ndarray, "G"],
+    num_candidates: Int64[np.ndarray, "B"],
+    width: int,
+) -> Bool[np.ndarray, "B N N"]:
+    """Graphs from their packed bits; a row without bits gets the complete graph of its candidates."""
+    out = np.zeros((len(rows), width, width), np.bool_)
+    _unpacked_graphs(rows, start, packed, num_candidates, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _unpacked_graphs(rows, start, packed, num_candidates, out):  # type: ignore[no-untyped-def]
+    for b in range(len(rows)):
+        first = start[rows[b]]
+        complete = start[rows[b] + 1] == first
+        bit = 0
+        for i in range(num_candidates[b]):
+            for j in range(i + 1, num_candidates[b]):
+                allowed = complete or (packed[first + (bit >> 3)] >> (7 - (bit & 7))) & 1 == 1
+                out[b, i, j] = allowed
+                out[b, j, i] = allowed
+                bit += 1
+
+
+def linked_blocks(
+    rows: Int64[np.ndarray, "B"],
+    user: Int32[np.ndarray, "R"],
+    request: Int64[np.ndarray, "R"],
+    start: Int64[np.ndarray, "R+1"],
+    candidates: Int32[np.ndarray, "C"],
+) -> Int64[np.ndarray, "B"]:
+    """Connected components of rows (given user by user): an edge where two rows of a user share a candidate,
+    or are of one request. Each component is named by one of its places in `rows`.
+    """
+    num_items = int(candidates.max(initial=0)) + 1
+    owner = np.full(num_items, -1, np.int64)
+    return _linked_blocks(rows, user, request, start, candidates, owner)  # type: ignore[no-any-return]
+
+
+@njit(cache=True, nogil=True)
+def _linked_blocks(rows, user, request, start, candidates, owner):  # type: ignore[no-untyped-def]
+    parent = np.arange(len(rows))
+    for b in range(len(rows)):
+        row = rows[b]
+        if b and request[rows[b - 1]] == request[row]:
+            _join(parent, b - 1, b)
+        for c in range(start[row], start[row + 1]):
+            # The last place that held this item; of this user only, as rows come user by user.
+            last = owner[candidates[c]]
+            if last >= 0 and user[rows[last]] == user[row]:
+                _join(parent, last, b)
+            owner[candidates[c]] = b
+    for b in range(len(rows)):
+        parent[b] = _root(parent, b)
+    return parent
+
+
+@njit(cache=True, nogil=True)
+def _root(parent, b):  # type: ignore[no-untyped-def]
+    while parent[b] != b:
+        parent[b] = parent[parent[b]]
+        b = parent[b]
+    return b
+
+
+@njit(cache=True, nogil=True)
+def _join(parent, a, b):  # type: ignore[no-untyped-def]
+    first, second = _root(parent, a), _root(parent, b)
+    parent[max(first, second)] = min(first, second)

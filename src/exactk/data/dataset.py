@@ -1,0 +1,144 @@
+"""Dataset: logged cards as views over one folder, parted into train, valid and test, turned into batches.
+
+Knows no source and no model; a view adds only row numbers to its folder's memory-mapped index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Bool, Int, Int64
+
+from exactk.data.assemble import mark_met
+from exactk.data.folder import Folder
+from exactk.data.order import epoch_order, in_batches
+from exactk.data.rules import ItemRules
+from exactk.data.split import Cutoffs, Method, split_rows
+from exactk.data.table import FILES, Meta
+from exactk.data.vocabulary import Scaling, Vocabulary
+from exactk.errors import InputError
+from exactk.problem.batch import Batch
+from exactk.problem.rule_set import Constraints
+
+
+class Dataset:
+    """Impressions of a folder: all of them, or those at `rows` (row numbers of impressions.parquet)."""
+
+    def __init__(self, folder: Folder, rows: Int64[np.ndarray, "R"], rules: ItemRules | None = None) -> None:
+        self.folder, self.rows = folder, rows
+        self._own_rules = rules
+
+    @classmethod
+    def open(cls, path: Path | str, verify: bool = False) -> Dataset:
+        """Open a folder. The first opening checks every byte and builds the index; `verify` checks them again."""
+        folder = Folder(Path(path), verify)
+        return cls(folder, np.arange(len(folder.index)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"Dataset({str(self.path)!r}, {len(self):,} impressions, K={self.meta.K}, N={self.meta.N})"
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.folder.path
+
+    @property
+    def meta(self) -> Meta:
+        """What its meta.json says."""
+        return self.folder.meta
+
+    @property
+    def items(self) -> pa.Table:
+        """All items of the folder, also those no impression of this view names."""
+        return self.folder.items
+
+    @property
+    def users(self) -> pa.Table:
+        """All users of the folder."""
+        return self.folder.users
+
+    @property
+    def clicked(self) -> Bool[np.ndarray, "R"]:
+        """Which impressions were clicked."""
+        return self.folder.index.clicked[self.rows]
+
+    @property
+    def constraints(self) -> Constraints | None:
+        """The rules cards of this view obey: those given to `constrained`, else the folder's."""
+        rules = self._own_rules or self.folder.rules
+        return None if rules is None else rules.constraints
+
+    def impressions(self, places: slice | None = None) -> pa.Table:
+        """Impressions in their external form, as written; a slice of places keeps memory bounded."""
+        return self.folder.impressions(self.rows if places is None else self.rows[places])
+
+    def take(self, places: Int[np.ndarray, "P"] | Bool[np.ndarray, "R"] | slice) -> Dataset:
+        """Some impressions of this view, in the order asked for."""
+        return Dataset(self.folder, self.rows[places], self._own_rules)
+
+    def demonstrations(self) -> Dataset:
+        """The clicked cards only."""
+        return self.take(self.clicked)
+
+    def constrained(self, constraints: Constraints) -> Dataset:
+        """The same impressions under other rules; graphs recorded in the folder are set aside."""
+        return Dataset(self.folder, self.rows, ItemRules(constraints, self.path / FILES["items"]))
+
+    def split(
+        self,
+        by: Method | None = None,
+        seed: int = 0,
+        valid: float = 0.1,
+        test: float = 0.1,
+        cutoffs: Cutoffs | None = None,
+    ) -> tuple[Dataset, Dataset, Dataset]:
+        """Train, valid, test: as recorded in the folder, else at random; or by "user", "time" or "pair"."""
+        parts = split_rows(self.folder.index, self.rows, by, seed, valid, test, cutoffs)
+        train, validation, held_out = (Dataset(self.folder, rows, self._own_rules) for rows in parts)
+        return train, validation, held_out
+
+    def vocabulary(self) -> Vocabulary:
+        """The users and candidates this view meets, and how to scale their features. Call it on train."""
+        index = self.folder.index
+        users = np.unique(index.user[self.rows]).astype(np.int64)
+        met = np.zeros(len(index.item_features), bool)
+        mark_met(self.rows, index.candidate_start, index.candidates, met)
+        items = np.flatnonzero(met)
+        return Vocabulary(
+            user_ids=self.folder.user_ids.take(pa.array(users)),
+            item_ids=self.folder.item_ids.take(pa.array(items)),
+            user_scaling=Scaling.fitted(index.user_features, users) if index.user_features.shape[1] else None,
+            item_scaling=Scaling.fitted(index.item_features, items) if index.item_features.shape[1] else None,
+        )
+
+    def num_batches(self, batch_size: int) -> int:
+        """Batches in an epoch, the last perhaps smaller."""
+        return -(-len(self) // batch_size)
+
+    def batches(
+        self,
+        vocabulary: Vocabulary,
+        batch_size: int,
+        seed: int | None = None,
+        epoch: int = 0,
+        start: int = 0,
+    ) -> Iterator[Batch]:
+        """Batches start, start + 1, ... of an epoch; the order is a function of (seed, epoch), None keeps the view's."""
+        if batch_size < 1 or start < 0:
+            raise InputError(
+                f"batch_size must be at least 1 and start at least 0, got {batch_size} and {start}"
+            )
+        windows = epoch_order(len(self), seed, epoch, start * batch_size)
+        for places in in_batches(windows, batch_size):
+            yield self.batch(vocabulary, places)
+
+    def batch(self, vocabulary: Vocabulary, places: Int[np.ndarray, "P"] | slice | None = None) -> Batch:
+        """One batch of the impressions at these places of the view; all of them by default."""
+        rows = self.rows if places is None else self.rows[places]
+        return self.folder.batch(rows, vocabulary, self._own_rules)

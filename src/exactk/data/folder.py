@@ -1,0 +1,167 @@
+"""A dataset folder, open: its meta, its index, its tables of items and users; and batches of its rows.
+
+Knows no views: which rows, and in which order, is `dataset.py`'s business.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from jaxtyping import Bool, Float32, Int32, Int64
+
+from exactk.data.assemble import gathered_features, padded, unpacked_graphs
+from exactk.data.index import Index, check_files, open_index
+from exactk.data.rules import ItemRules
+from exactk.data.table import FILES, Meta, combine
+from exactk.data.vocabulary import Scaling, Vocabulary
+from exactk.errors import DataError
+from exactk.problem.batch import Batch
+
+
+class Folder:
+    """What all views of one folder share. Tables are read when first asked for; impressions stay on disk."""
+
+    def __init__(self, path: Path, verify: bool = False) -> None:
+        self.path = path
+        self.meta = Meta.load(path)
+        check_files(path, self.meta)
+        self.index: Index = open_index(path, self.meta, verify)
+        self.has_graphs = len(self.index.graph) > 0
+        self.has_propensity = bool(np.isfinite(self.index.propensity).any())
+        self._bound: tuple[Vocabulary, np.ndarray, np.ndarray] | None = None
+
+    @cached_property
+    def items(self) -> pa.Table:
+        """Every column of items.parquet."""
+        return pq.read_table(self.path / FILES["items"], memory_map=True)
+
+    @cached_property
+    def users(self) -> pa.Table:
+        """Every column of users.parquet."""
+        return pq.read_table(self.path / FILES["users"], memory_map=True)
+
+    @cached_property
+    def item_ids(self) -> pa.Array:
+        """External id of every item row, without reading the other columns."""
+        return combine(pq.read_table(self.path / FILES["items"], columns=["item_id"])["item_id"])
+
+    @cached_property
+    def user_ids(self) -> pa.Array:
+        """External id of every user row."""
+        return combine(pq.read_table(self.path / FILES["users"], columns=["user_id"])["user_id"])
+
+    @cached_property
+    def rules(self) -> ItemRules | None:
+        """What the folder's own constraint asks of candidates."""
+        if not self.meta.constraint:
+            return None
+        return ItemRules.of(self.meta.constraint, self.path / FILES["items"])
+
+    def impressions(self, rows: Int64[np.ndarray, "B"]) -> pa.Table:
+        """Rows of impressions.parquet as they were written, in the order asked for."""
+        taken: list[pa.Table] = []
+        ascending = np.sort(rows)
+        with pq.ParquetFile(self.path / FILES["impressions"], memory_map=True) as file:
+            first = 0
+            for group in range(file.num_row_groups):
+                last = first + file.metadata.row_group(group).num_rows
+                low, high = np.searchsorted(ascending, [first, last])
+                if high > low:
+                    taken.append(file.read_row_group(group).take(pa.array(ascending[low:high] - first)))
+                first = last
+            table = pa.concat_tables(taken) if taken else file.schema_arrow.empty_table()
+        back = np.empty(len(rows), np.int64)
+        back[np.argsort(rows, kind="stable")] = np.arange(len(rows))
+        return table if (np.diff(rows) >= 0).all() else table.take(pa.array(back))
+
+    def batch(
+        self, rows: Int64[np.ndarray, "B"], vocabulary: Vocabulary, own_rules: ItemRules | None = None
+    ) -> Batch:
+        """These rows as tensors. `own_rules` replace the folder's constraint and its recorded graphs."""
+        index = self.index
+        user_index, item_index = self._vocabulary_rows(vocabulary)
+        count = index.candidate_start[rows + 1] - index.candidate_start[rows]
+        card_size = index.card_start[rows + 1] - index.card_start[rows]
+        item = padded(
+            rows, index.candidate_start, index.candidates, _width(count)
+        )  # B N, rows of items.parquet
+        present = item >= 0
+        card = padded(rows, index.card_start, index.card, _width(card_size))  # B K
+        size = np.where(card_size > 0, card_size, self.meta.K or 0).astype(np.int32)
+        graph, group, cap = self._validity(rows, item, present, count, size, own_rules)
+        user = index.user[rows].astype(np.int64)
+        propensity = (
+            torch.from_numpy(index.propensity[rows].astype(np.float32)) if self.has_propensity else None
+        )
+        return Batch(
+            user=torch.from_numpy(user_index[user]),
+            item=torch.from_numpy(np.where(present, item_index[np.maximum(item, 0)], 0)),
+            present=torch.from_numpy(present),
+            graph=torch.from_numpy(graph),
+            card_size=torch.from_numpy(size.astype(np.int64)),
+            pinned=torch.zeros(item.shape, dtype=torch.bool),
+            group=torch.from_numpy(group),
+            cap=torch.from_numpy(cap),
+            user_features=_features(user[:, None], index.user_features, vocabulary.user_scaling, "user"),
+            item_features=_features(item, index.item_features, vocabulary.item_scaling, "item"),
+            card=torch.from_numpy(card),
+            clicked=torch.from_numpy(index.clicked[rows]),
+            clicked_position=torch.from_numpy(index.clicked_position[rows].astype(np.int64)),
+            propensity=propensity,
+        )
+
+    def _validity(
+        self,
+        rows: Int64[np.ndarray, "B"],
+        item: Int64[np.ndarray, "B N"],
+        present: Bool[np.ndarray, "B N"],
+        count: Int64[np.ndarray, "B"],
+        card_size: Int32[np.ndarray, "B"],
+        own_rules: ItemRules | None,
+    ) -> tuple[Bool[np.ndarray, "B N N"], Int32[np.ndarray, "B C N"], Int32[np.ndarray, "B C"]]:
+        """Graph, groups, caps: by rules given, else recorded, else by the folder's rules, else all may share a card."""
+        rules = own_rules or self.rules
+        if rules is not None and (own_rules or not self.has_graphs):
+            requests = rules.requests(item, present, card_size)
+            return requests.graph, requests.group, requests.cap
+        B, N = item.shape
+        graph = unpacked_graphs(rows, self.index.graph_start, self.index.graph, count, N)
+        if rules is not None and rules.caps is not None:
+            capped = rules.caps.requests(item, present, card_size)
+            return graph, capped.group, capped.cap
+        return graph, np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
+
+    def _vocabulary_rows(
+        self, vocabulary: Vocabulary
+    ) -> tuple[Int64[np.ndarray, "U"], Int64[np.ndarray, "I"]]:
+        """Vocabulary index of every user row and item row; kept for the last vocabulary asked for."""
+        if self._bound is None or self._bound[0] is not vocabulary:
+            users = vocabulary.index_users(self.user_ids)
+            items = vocabulary.index_items(self.item_ids)
+            self._bound = (vocabulary, users, items)
+        return self._bound[1], self._bound[2]
+
+
+def _width(counts: Int64[np.ndarray, "B"]) -> int:
+    """The width that holds every list: the longest, at least one so that nothing downstream meets an empty axis."""
+    return max(1, int(counts.max(initial=1)))
+
+
+def _features(
+    rows: Int64[np.ndarray, "B W"], features: Float32[np.ndarray, "R F"], scaling: Scaling | None, kind: str
+) -> Any:
+    """Standardised features of padded rows as a tensor, [B, F] for users; None where the vocabulary has none."""
+    if scaling is None:
+        return None
+    if len(scaling) != features.shape[1]:
+        raise DataError(
+            f"the vocabulary was fitted on {len(scaling)} {kind} features, this folder has {features.shape[1]}"
+        )
+    gathered = gathered_features(rows, features, scaling.mean, scaling.inverse_deviation)
+    return torch.from_numpy(gathered[:, 0] if kind == "user" else gathered)

@@ -1,0 +1,393 @@
+"""The integer-coded twin of a dataset folder: flat arrays on disk, memory-mapped, built once beside the Parquet.
+
+Knows neither splits nor vocabularies; ids here are rows of `items.parquet` and `users.parquet`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from jaxtyping import Bool, Float32, Float64, Int8, Int32, Int64, UInt8
+
+from exactk.data.assemble import card_positions
+from exactk.data.table import FILES, SPLITS, Meta, RowLookup, combine, flatten, packed_size
+from exactk.errors import DataError
+
+_VERSION = 1
+_ROWS_AT_ONCE = 1 << 15
+
+
+@dataclass(frozen=True)
+class Index:
+    """R impressions as flat arrays; list r of a flat array spans `start[r]` to `start[r + 1]`.
+
+    `card` and `clicked_position` are positions into the candidates (-1 = none), `split` is a place in
+    `table.SPLITS` (-1 = not recorded), `request` numbers runs of rows of one request, propensity is NaN and
+    timestamp the lowest integer where the log has none. `graph` holds packed graphs, zero bytes = none.
+    """
+
+    candidate_start: Int64[np.ndarray, "R+1"]
+    candidates: Int32[np.ndarray, "C"]
+    card_start: Int64[np.ndarray, "R+1"]
+    card: Int32[np.ndarray, "P"]
+    user: Int32[np.ndarray, "R"]
+    clicked: Bool[np.ndarray, "R"]
+    clicked_position: Int32[np.ndarray, "R"]
+    propensity: Float64[np.ndarray, "R"]
+    timestamp: Int64[np.ndarray, "R"]
+    request: Int64[np.ndarray, "R"]
+    split: Int8[np.ndarray, "R"]
+    graph_start: Int64[np.ndarray, "R+1"]
+    graph: UInt8[np.ndarray, "G"]
+    item_features: Float32[np.ndarray, "I Fi"]
+    user_features: Float32[np.ndarray, "U Fu"]
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+
+NO_TIMESTAMP = np.iinfo(np.int64).min
+_DTYPES: dict[str, type[np.generic]] = {
+    "candidate_start": np.int64, "candidates": np.int32, "card_start": np.int64, "card": np.int32,
+    "user": np.int32, "clicked": np.bool_, "clicked_position": np.int32, "propensity": np.float64,
+    "timestamp": np.int64, "request": np.int64, "split": np.int8, "graph_start": np.int64, "graph": np.uint8,
+    "item_features": np.float32, "user_features": np.float32,
+}  # fmt: skip
+
+
+def open_index(folder: Path, meta: Meta, verify: bool = False) -> Index:
+    """The folder's index, built on first opening; building it reads, and so checks, every byte of the folder.
+
+    Later openings trust it while the Parquet files keep their size and time of change, or re-hash them first.
+    """
+    key = hashlib.sha256(json.dumps([_VERSION, meta.checksums], sort_keys=True).encode()).hexdigest()[:16]
+    homes = [folder / ".index" / key, _user_cache() / key]
+    for home in homes:
+        if (home / "index.json").is_file():
+            stamps, described = _read_description(home)
+            if verify or stamps != _stamps(folder, meta):
+                check_sums(folder, meta)
+            return _mapped(home, described)
+    check_sums(folder, meta)
+    for home in homes:
+        try:
+            home.parent.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(prefix=key, suffix=".part", dir=home.parent))
+        except OSError:  # a read-only folder: keep the index with the user's other caches
+            continue
+        try:
+            _build(folder, meta, draft)
+            _place(draft, home)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return _mapped(home, _read_description(home)[1])
+    raise DataError(
+        f"no place to keep the index of {folder}: neither it nor {homes[-1].parent} can be written"
+    )
+
+
+def check_files(folder: Path, meta: Meta) -> None:
+    """The cheap half of verification: every file is there, of the recorded size, with a whole footer."""
+    for file in FILES.values():
+        if file not in meta.checksums:
+            raise DataError(f"{folder / 'meta.json'}: no checksum for {file}; the folder is incomplete")
+    for file, recorded in meta.checksums.items():
+        path = folder / file
+        if not path.is_file():
+            raise DataError(f"{path} is missing")
+        if (size := path.stat().st_size) != recorded["bytes"]:
+            raise DataError(f"{path} is damaged: {size} bytes, {recorded['bytes']} were written")
+        try:
+            rows = pq.read_metadata(path).num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{path} is damaged: {error}") from error
+        if rows != recorded["rows"]:
+            raise DataError(f"{path} is damaged: {rows} rows, {recorded['rows']} were written")
+
+
+def check_sums(folder: Path, meta: Meta) -> None:
+    """The thorough half: every byte is the one that was written."""
+    for file, recorded in meta.checksums.items():
+        with (folder / file).open("rb") as opened:
+            found = hashlib.file_digest(opened, "sha256").hexdigest()
+        if found != recorded["sha256"]:
+            raise DataError(f"{folder / file} is damaged: its checksum is not the one recorded in meta.json")
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "exactk"
+
+
+def _stamps(folder: Path, meta: Meta) -> dict[str, int]:
+    return {file: (folder / file).stat().st_mtime_ns for file in meta.checksums}
+
+
+def _read_description(home: Path) -> tuple[dict[str, int], dict[str, list[int]]]:
+    try:
+        held = json.loads((home / "index.json").read_text())
+        return held["stamps"], held["arrays"]
+    except (ValueError, KeyError) as error:
+        raise DataError(f"{home} is damaged ({error}); delete it, it will be built anew") from error
+
+
+def _place(draft: Path, home: Path) -> None:
+    try:
+        draft.rename(home)
+    except OSError:
+        if not (home / "index.json").is_file():  # else another process was faster; its index is as good
+            raise
+
+
+def _mapped(home: Path, described: dict[str, list[int]]) -> Index:
+    held: dict[str, np.ndarray] = {}
+    for entry in fields(Index):
+        shape, path = tuple(described[entry.name]), home / f"{entry.name}.bin"
+        dtype = np.dtype(_DTYPES[entry.name])
+        if not path.is_file() or path.stat().st_size != int(np.prod(shape)) * dtype.itemsize:
+            raise DataError(f"{path} is damaged; delete {home}, it will be built anew")
+        # np.memmap refuses empty files; np.asarray drops its subclass, which compiled loops do not know.
+        mapped = (
+            np.asarray(np.memmap(path, dtype, "r", shape=shape)) if np.prod(shape) else np.empty(shape, dtype)
+        )
+        mapped.setflags(write=False)
+        held[entry.name] = mapped
+    return Index(**held)
+
+
+def _build(folder: Path, meta: Meta, draft: Path) -> None:
+    items = pq.read_table(folder / FILES["items"], columns=["item_id"])["item_id"]
+    users = pq.read_table(folder / FILES["users"], columns=["user_id"])["user_id"]
+    coder = _Coder(
+        RowLookup(items, FILES["items"], "item_id"), RowLookup(users, FILES["users"], "user_id"), meta.K or 0
+    )
+    with _Flat(draft) as flat:
+        for start in ("candidate_start", "card_start", "graph_start"):
+            flat.append(start, np.zeros(1, np.int64))
+        for batch in _batches(folder / FILES["impressions"]):
+            for name, array in coder.coded(batch).items():
+                flat.append(name, array)
+        widths = {
+            "item_features": _write_features(flat, folder / FILES["items"], "item_features"),
+            "user_features": _write_features(flat, folder / FILES["users"], "user_features"),
+        }
+        counts = flat.counts
+    shapes = {name: [counts[name]] for name in _DTYPES}
+    shapes["item_features"] = [len(items), widths["item_features"]]
+    shapes["user_features"] = [len(users), widths["user_features"]]
+    described = {"stamps": _stamps(folder, meta), "arrays": shapes}
+    (draft / "index.json").write_text(json.dumps(described))
+
+
+def _batches(path: Path) -> Iterator[pa.Table]:
+    with pq.ParquetFile(path) as file:
+        known = {"request_id", "user_id", "candidates", "card", "clicked", "clicked_item", "propensity"}
+        columns = [
+            name for name in file.schema_arrow.names if name in known | {"timestamp", "split", "graph"}
+        ]
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+            yield pa.Table.from_batches([batch])
+
+
+def _write_features(flat: _Flat, path: Path, name: str) -> int:
+    """Append a features column row by row; every row has the same width, 0 where the column is absent."""
+    width: int | None = None
+    with pq.ParquetFile(path) as file:
+        if "features" not in file.schema_arrow.names:
+            return 0
+        row = 0
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=["features"]):
+            values, lengths = flatten(batch.column(0))
+            width = int(lengths[0]) if width is None and len(lengths) else width
+            if (lengths != width).any():
+                bad = int(np.flatnonzero(lengths != width)[0])
+                raise DataError(
+                    f"{path.name}: row {row + bad}, column 'features': {lengths[bad]} numbers, "
+                    f"the first row has {width}"
+                )
+            flat.append(name, values.to_numpy(zero_copy_only=False).astype(np.float32))
+            row += len(lengths)
+    return width or 0
+
+
+class _Flat:
+    """Flat arrays growing on disk, one open file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files: dict[str, BinaryIO] = {name: (folder / f"{name}.bin").open("wb") for name in _DTYPES}
+        self.counts = dict.fromkeys(_DTYPES, 0)
+
+    def __enter__(self) -> _Flat:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def append(self, name: str, array: np.ndarray) -> None:
+        self._files[name].write(np.ascontiguousarray(array, _DTYPES[name]).data)
+        self.counts[name] += len(array)
+
+
+class _Coder:
+    """Turns a table of impressions into the arrays of the index, refusing what a log cannot mean."""
+
+    def __init__(self, items: RowLookup, users: RowLookup, card_size: int) -> None:
+        self.items, self.users, self.card_size = items, users, card_size
+        self.row = 0  # first row of the table at hand
+        self._ends = {"candidates": 0, "card": 0, "graph": 0}
+        self._last_request: tuple[Any, int] = (None, -1)
+        self._seen = np.full(len(items.ids), -1, np.int64)
+        self._place = np.zeros(len(items.ids), np.int32)
+
+    def coded(self, table: pa.Table) -> dict[str, np.ndarray]:
+        R = len(table)
+        ids, num_candidates = flatten(table["candidates"])
+        candidates = self._rows_of(self.items, ids, num_candidates, "candidates", "items.parquet")
+        ones = np.ones(R, np.int64)
+        user = self._rows_of(self.users, table["user_id"], ones, "user_id", "users.parquet")
+        cards, card_sizes = flatten(self._or_null(table, "card", pa.list_(self.items.ids.type)))
+        card = self._rows_of(self.items, cards, card_sizes, "card", "items.parquet")
+        clicked_item = combine(self._or_null(table, "clicked_item", self.items.ids.type))
+        named = clicked_item.is_valid().to_numpy(zero_copy_only=False)
+        click = np.where(named, self.items(clicked_item), -1)
+        positions, clicked_position, fault, where = card_positions(
+            candidates, num_candidates, card, card_sizes, click, self.row, self._seen, self._place
+        )
+        if fault:
+            culprit = cards[where[1]] if fault == 2 else ids[where[1]]
+            raise DataError(self._fault(fault, int(where[0]), culprit.as_py()))
+        clicked = pc.fill_null(self._or_null(table, "clicked", pa.bool_()), False).to_numpy()
+        self._check_clicks(clicked, named, clicked_position, card_sizes, positions)
+        graph, graph_sizes = self._graphs(table, num_candidates)
+        coded = {
+            "candidates": candidates, "candidate_start": self._advance("candidates", num_candidates),
+            "card": positions, "card_start": self._advance("card", card_sizes),
+            "graph": graph, "graph_start": self._advance("graph", graph_sizes),
+            "user": user, "clicked": clicked, "clicked_position": clicked_position,
+            "propensity": self._propensity(table), "timestamp": self._timestamp(table),
+            "request": self._requests(table["request_id"]), "split": self._splits(table),
+        }  # fmt: skip
+        self.row += R
+        return coded
+
+    def _rows_of(
+        self, lookup: RowLookup, ids: Any, lengths: Int64[np.ndarray, "R"], column: str, file: str
+    ) -> Int64[np.ndarray, "C"]:
+        rows = lookup(ids)
+        if len(rows) and rows.min() < 0:
+            bad = int(np.flatnonzero(rows < 0)[0])
+            row = self.row + int(np.searchsorted(np.cumsum(lengths), bad, side="right"))
+            raise DataError(
+                f"impressions.parquet: row {row}, column '{column}': {ids[bad].as_py()!r} is not in {file}"
+            )
+        return rows
+
+    def _or_null(self, table: pa.Table, name: str, kind: pa.DataType) -> Any:
+        return table[name] if name in table.column_names else pa.chunked_array([pa.nulls(len(table), kind)])
+
+    def _advance(self, name: str, lengths: Int64[np.ndarray, "R"]) -> Int64[np.ndarray, "R"]:
+        ends = self._ends[name] + np.cumsum(lengths)
+        self._ends[name] = int(ends[-1]) if len(ends) else self._ends[name]
+        return ends
+
+    def _fault(self, fault: int, row: int, item: Any) -> str:
+        at = f"impressions.parquet: row {self.row + row}, column "
+        return (
+            at
+            + {
+                1: f"'candidates': the item {item!r} stands there twice",
+                2: f"'card': the item {item!r} is not among the candidates, or stands in the card twice",
+            }[fault]
+        )
+
+    def _check_clicks(
+        self,
+        clicked: Bool[np.ndarray, "R"],
+        named: Bool[np.ndarray, "R"],
+        position: Int32[np.ndarray, "R"],
+        card_sizes: Int64[np.ndarray, "R"],
+        card: Int32[np.ndarray, "P"],
+    ) -> None:
+        at_click = np.repeat(position, card_sizes) == card
+        owner = np.repeat(np.arange(len(card_sizes)), card_sizes)
+        on_card = np.bincount(owner[at_click], minlength=len(card_sizes)) > 0
+        for wrong, text in (
+            (named & ~clicked, "an item is named though nothing was clicked"),
+            (named & ~on_card, "the clicked item is not on the card"),
+        ):
+            if wrong.any():
+                row = self.row + int(np.flatnonzero(wrong)[0])
+                raise DataError(f"impressions.parquet: row {row}, column 'clicked_item': {text}")
+
+    def _graphs(
+        self, table: pa.Table, num_candidates: Int64[np.ndarray, "R"]
+    ) -> tuple[UInt8[np.ndarray, "G"], Int64[np.ndarray, "R"]]:
+        if "graph" not in table.column_names:
+            return np.empty(0, np.uint8), np.zeros(len(table), np.int64)
+        column = combine(table["graph"])
+        sizes = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        wanted = np.array([packed_size(int(n)) for n in num_candidates])
+        wrong = column.is_valid().to_numpy(zero_copy_only=False) & (sizes != wanted)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise DataError(
+                f"impressions.parquet: row {self.row + row}, column 'graph': {sizes[row]} bytes, "
+                f"{num_candidates[row]} candidates need {wanted[row]}"
+            )
+        held = b"".join(value for value in column.to_pylist() if value is not None)
+        return np.frombuffer(held, np.uint8), sizes
+
+    def _propensity(self, table: pa.Table) -> Float64[np.ndarray, "R"]:
+        column = self._or_null(table, "propensity", pa.float64())
+        values = pc.fill_null(column, float("nan")).to_numpy().astype(np.float64)
+        wrong = (values <= 0) | (values > 1)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise DataError(
+                f"impressions.parquet: row {self.row + row}, column 'propensity': {values[row]} is no "
+                "probability of having been shown (above 0, at most 1)"
+            )
+        return values
+
+    def _timestamp(self, table: pa.Table) -> Int64[np.ndarray, "R"]:
+        column = self._or_null(table, "timestamp", pa.int64()).cast(pa.int64())
+        return pc.fill_null(column, NO_TIMESTAMP).to_numpy()
+
+    def _requests(self, ids: Any) -> Int64[np.ndarray, "R"]:
+        ids = combine(ids)
+        last, number = self._last_request
+        starts = np.ones(len(ids), bool)
+        if len(ids) > 1:
+            starts[1:] = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+        if len(ids) and self.row and ids[0].as_py() == last:
+            starts[0] = False
+        numbers = number + np.cumsum(starts)
+        if len(ids):
+            self._last_request = (ids[-1].as_py(), int(numbers[-1]))
+        return numbers
+
+    def _splits(self, table: pa.Table) -> Int8[np.ndarray, "R"]:
+        column = combine(self._or_null(table, "split", pa.string()))
+        places = pc.index_in(column, value_set=pa.array(SPLITS), skip_nulls=True)
+        wrong = column.is_valid().to_numpy(zero_copy_only=False) & places.is_null().to_numpy(
+            zero_copy_only=False
+        )
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise DataError(
+                f"impressions.parquet: row {self.row + row}, column 'split': {column[row].as_py()!r} "
+                f"is none of {', '.join(SPLITS)}"
+            )
+        return pc.fill_null(places, -1).to_numpy(zero_copy_only=False).astype(np.int8)

@@ -1,0 +1,126 @@
+"""Ways to part impressions into train, valid and test: at random, by user, by time, by (user, item) pair, as recorded.
+
+Knows only the index; each function returns three sorted arrays of rows that together are the rows given.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Int64
+
+from exactk.data.index import NO_TIMESTAMP, Index
+from exactk.data.table import SPLITS
+from exactk.errors import DataError, InputError
+
+Rows = Int64[np.ndarray, "R"]
+Method = Literal["recorded", "random", "user", "time", "pair"]
+Cutoffs = tuple[int | datetime, int | datetime]
+
+
+def split_rows(
+    index: Index,
+    rows: Rows,
+    by: Method | None = None,
+    seed: int = 0,
+    valid: float = 0.1,
+    test: float = 0.1,
+    cutoffs: Cutoffs | None = None,
+) -> tuple[Rows, Rows, Rows]:
+    """Part `rows`; None takes the recorded split where there is one, else a random one.
+
+    Rows of one request never part. `valid` and `test` are shares of the rows; a recorded split without a valid
+    part takes it, as that share, out of train. `cutoffs` are the first moments of valid and of test.
+    """
+    if not (0 < valid < 1 and 0 < test < 1 and valid + test < 1):
+        raise InputError(f"valid={valid} and test={test} must be above 0 and leave something to train on")
+    if by is None:
+        by = "recorded" if (index.split[rows] >= 0).any() else "random"
+    if by == "recorded":
+        return _recorded(index, rows, seed, valid)
+    if by == "time":
+        return _by_time(index, rows, valid, test, cutoffs)
+    if by == "random":
+        blocks = index.request[rows]
+    elif by == "user":
+        blocks = index.user[rows].astype(np.int64)
+    elif by == "pair":
+        blocks = _shared_item_blocks(index, rows)
+    else:
+        raise InputError(f"unknown split {by!r}: choose recorded, random, user, time or pair")
+    return _by_blocks(rows, blocks, np.random.default_rng(seed), valid, test)
+
+
+def _by_blocks(
+    rows: Rows, blocks: Int64[np.ndarray, "R"], rng: np.random.Generator, valid: float, test: float
+) -> tuple[Rows, Rows, Rows]:
+    """Deal whole blocks, in random order, to test, then valid, then train, until each has its share of rows."""
+    _, block, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
+    order = rng.permutation(len(sizes))
+    # A block goes where its middle row falls: blocks of one row give exact shares.
+    middle = (np.cumsum(sizes[order]) - sizes[order] / 2) / max(1, len(rows))
+    part = np.empty(len(sizes), np.int8)
+    part[order] = np.where(middle < test, 2, np.where(middle < test + valid, 1, 0))
+    of_row = part[block]
+    return rows[of_row == 0], rows[of_row == 1], rows[of_row == 2]
+
+
+def _recorded(index: Index, rows: Rows, seed: int, valid: float) -> tuple[Rows, Rows, Rows]:
+    recorded = index.split[rows]
+    if (recorded < 0).any():
+        row = int(rows[np.flatnonzero(recorded < 0)[0]])
+        raise DataError(f"impressions.parquet: row {row}, column 'split': nothing recorded for this row")
+    train, validation, test = (rows[recorded == place] for place in range(len(SPLITS)))
+    if not len(validation):
+        # test=0 deals nothing to the third part
+        train, validation, _ = _by_blocks(
+            train, index.request[train], np.random.default_rng(seed), valid, 0.0
+        )
+    return train, validation, test
+
+
+def _by_time(
+    index: Index, rows: Rows, valid: float, test: float, cutoffs: Cutoffs | None
+) -> tuple[Rows, Rows, Rows]:
+    """One global clock: all of train is before all of valid, all of valid before all of test."""
+    moments = index.timestamp[rows]
+    if (moments == NO_TIMESTAMP).any():
+        row = int(rows[np.flatnonzero(moments == NO_TIMESTAMP)[0]])
+        raise DataError(
+            f"impressions.parquet: row {row}, column 'timestamp': a split by time needs one in every row"
+        )
+    if cutoffs is None:
+        quantiles = (
+            np.quantile(moments, [1 - valid - test, 1 - test], method="higher") if len(moments) else [0, 0]
+        )
+        first_valid, first_test = int(quantiles[0]), int(quantiles[1])
+    else:
+        first_valid, first_test = _moment(cutoffs[0]), _moment(cutoffs[1])
+        if first_valid > first_test:
+            raise InputError(f"cutoffs must rise: {cutoffs[0]} is after {cutoffs[1]}")
+    before, after = moments < first_valid, moments >= first_test
+    return rows[before], rows[~before & ~after], rows[after]
+
+
+def _moment(cutoff: int | datetime) -> int:
+    """A cutoff in the units of the index: as is, or microseconds since 1970 for a datetime."""
+    if isinstance(cutoff, datetime):
+        return int(np.datetime64(cutoff.replace(tzinfo=None), "us").astype(np.int64))
+    return cutoff
+
+
+def _shared_item_blocks(index: Index, rows: Rows) -> Int64[np.ndarray, "R"]:
+    """Number the rows so that two rows of one user that share a candidate, directly or through others, agree.
+
+    Parting such blocks keeps every (user, item) pair on one side without touching a single candidate list; where
+    a user's requests all hang together this is the split by user.
+    """
+    from exactk.data.assemble import linked_blocks
+
+    order = np.lexsort((rows, index.user[rows]))
+    blocks = linked_blocks(rows[order], index.user, index.request, index.candidate_start, index.candidates)
+    numbered = np.empty(len(rows), np.int64)
+    numbered[order] = blocks
+    return numbered

@@ -1,0 +1,217 @@
+"""The dataset folder on paper: its files, their columns, `meta.json`, packed graphs, and looking ids up.
+
+Knows neither who writes the folder (`writer.py`) nor how it becomes batches (`index.py`, `dataset.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Bool, Int64
+
+from exactk.errors import DataError
+
+FORMAT = 1
+Kind = Literal["impressions", "items", "users"]
+FILES: Mapping[Kind, str] = {
+    "impressions": "impressions.parquet",
+    "items": "items.parquet",
+    "users": "users.parquet",
+}
+SPLITS = ("train", "valid", "test")
+
+_REQUIRED: Mapping[Kind, tuple[str, ...]] = {
+    "impressions": ("request_id", "user_id", "candidates"),
+    "items": ("item_id",),
+    "users": ("user_id",),
+}
+_IDS = {"request_id", "user_id", "item_id", "clicked_item"}
+_ID_LISTS = {"candidates", "card"}
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What `meta.json` says. `K` and `N` are the largest in the folder; None lets the writer fill them in."""
+
+    K: int | None = None
+    N: int | None = None
+    constraint: Mapping[str, Any] | None = None
+    split: Mapping[str, Any] | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    checksums: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "format": FORMAT,
+            "K": self.K,
+            "N": self.N,
+            "constraint": self.constraint,
+            "split": self.split,
+            "provenance": self.provenance,
+            "checksums": self.checksums,
+        }
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read `meta.json`; a folder without one is no dataset, or one whose writing never finished."""
+        path = folder / "meta.json"
+        if not path.is_file():
+            raise DataError(f"{folder} is not a dataset folder: it has no meta.json")
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+            if held["format"] != FORMAT:
+                raise DataError(f"{path}: format {held['format']} is not one this version reads ({FORMAT})")
+            return cls(**{name: held[name] for name in held if name != "format"})
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is damaged: {error}") from error
+
+    def with_files(self, checksums: Mapping[str, Mapping[str, Any]], K: int, N: int) -> Self:
+        """The same, with what only the finished files tell."""
+        return replace(
+            self,
+            checksums=checksums,
+            K=K if self.K is None else self.K,
+            N=N if self.N is None else self.N,
+        )
+
+
+def canonical(table: pa.Table, kind: Kind, first_row: int = 0) -> pa.Table:
+    """Give the known columns their one type, so that every later reader meets only that; other columns stay.
+
+    Ids become int64 or string, id lists list<that>, features list<float>, timestamps int64 or timestamp[us].
+    """
+    file = FILES[kind]
+    for name in _REQUIRED[kind]:
+        if name not in table.column_names:
+            raise DataError(f"{file}: column '{name}' is missing; it has {', '.join(table.column_names)}")
+        if table[name].null_count:
+            row = first_row + int(np.flatnonzero(table[name].is_null().to_numpy())[0])
+            raise DataError(f"{file}: row {row}, column '{name}': a value is missing")
+    columns = [_canonical_column(table[name], name, file, first_row) for name in table.column_names]
+    return pa.table(columns, names=table.column_names)
+
+
+def _canonical_column(column: pa.ChunkedArray, name: str, file: str, first_row: int) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if name in _IDS:
+        wanted = _id_type(kind, name, file)
+    elif name in _ID_LISTS:
+        if not _is_list(kind):
+            raise DataError(f"{file}: column '{name}' must hold lists of ids, not {kind}")
+        wanted = pa.list_(_id_type(kind.value_type, name, file))
+    elif name == "features":
+        if not _is_list(kind):
+            raise DataError(f"{file}: column '{name}' must hold lists of numbers, not {kind}")
+        wanted = pa.list_(pa.float32())
+    elif name == "timestamp":
+        wanted = pa.timestamp("us", tz=kind.tz) if pa.types.is_timestamp(kind) else pa.int64()
+    else:
+        wanted = _PLAIN.get(name, kind)
+    try:
+        return column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"{file}: column '{name}' (rows from {first_row}) does not read as {wanted}: {error}"
+        ) from error
+
+
+_PLAIN = {
+    "clicked": pa.bool_(),
+    "propensity": pa.float64(),
+    "graph": pa.binary(),
+    "split": pa.string(),
+    "title": pa.string(),
+    "category": pa.string(),
+}
+
+
+def _id_type(kind: pa.DataType, name: str, file: str) -> pa.DataType:
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
+        return pa.string()
+    raise DataError(f"{file}: column '{name}' must hold integer or string ids, not {kind}")
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def combine(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """One contiguous array of the column."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def flatten(lists: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, Int64[np.ndarray, "R"]]:
+    """All values of a list column end to end, and the length of each list (a null list has none)."""
+    array = combine(lists)
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    return array.flatten(), lengths.astype(np.int64)
+
+
+class RowLookup:
+    """From external ids to the rows that hold them; -1 where none does. Ids are int64 or string, all distinct."""
+
+    def __init__(self, ids: pa.Array, file: str = "ids", column: str = "id") -> None:
+        self.ids = combine(ids)
+        self._table: np.ndarray | None = None
+        if len(pc.unique(self.ids)) != len(self.ids):
+            counts = pc.value_counts(self.ids)
+            twice = next(entry["values"].as_py() for entry in counts if entry["counts"].as_py() > 1)
+            raise DataError(f"{file}: column '{column}': the id {twice!r} stands in more than one row")
+        if pa.types.is_integer(self.ids.type) and len(self.ids):
+            values = self.ids.to_numpy()
+            low, high = int(values.min()), int(values.max())
+            if high - low < 8 * len(values) + 1024:  # dense enough that a plain table beats hashing
+                self._low = low
+                self._table = np.full(high - low + 1, -1, np.int64)
+                self._table[values - low] = np.arange(len(values))
+
+    def __call__(self, wanted: pa.Array | pa.ChunkedArray) -> Int64[np.ndarray, "R"]:
+        """The row of each wanted id."""
+        wanted = combine(wanted)
+        if not len(self.ids) or pa.types.is_null(wanted.type) or wanted.type != self.ids.type:
+            return np.full(len(wanted), -1, np.int64)
+        if self._table is None or wanted.null_count:
+            found = pc.index_in(wanted, value_set=self.ids, skip_nulls=True)
+            return pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        offset = wanted.to_numpy() - self._low
+        inside = (offset >= 0) & (offset < len(self._table))
+        return np.where(inside, self._table[np.where(inside, offset, 0)], -1)
+
+
+def pack_graphs(
+    graph: Bool[np.ndarray, "B N N"], num_candidates: Int64[np.ndarray, "B"] | None = None
+) -> pa.Array:
+    """The impressions' `graph` column: of each request the pairs (0,1), (0,2), ..., (1,2), ... as bits, high bit first.
+
+    N=50 takes 154 bytes. `num_candidates` says how many leading positions of each padded request are real.
+    """
+    B, N, _ = graph.shape
+    counts = np.full(B, N) if num_candidates is None else num_candidates
+    packed: list[bytes | None] = [None] * B
+    for count in np.unique(counts):
+        first, second = np.triu_indices(int(count), 1)
+        rows = np.flatnonzero(counts == count)
+        bits = np.packbits(graph[rows][:, first, second], axis=1)
+        for row, line in zip(rows, bits, strict=True):
+            packed[row] = line.tobytes()
+    return pa.array(packed, pa.binary())
+
+
+def packed_size(num_candidates: int) -> int:
+    """Bytes of one packed graph: 20 candidates have 190 pairs, hence 24 bytes."""
+    return (num_candidates * (num_candidates - 1) // 2 + 7) // 8

@@ -1,0 +1,166 @@
+"""Vocabulary: which ids a model has learned, and how features are standardised; fitted on train, saved with the model.
+
+Knows no impressions. Index 0 is everything unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Float32, Int64
+
+from exactk.data.table import RowLookup
+from exactk.errors import DataError, InputError
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Feature f is read as (x - mean[f]) * inverse_deviation[f]; one that never varies is only centred."""
+
+    mean: Float32[np.ndarray, "F"]
+    inverse_deviation: Float32[np.ndarray, "F"]
+
+    @classmethod
+    def fitted(cls, features: Float32[np.ndarray, "R F"], rows: Int64[np.ndarray, "S"]) -> Scaling:
+        """Mean and deviation over the rows of train, NaN left out; streamed, so that features may exceed memory."""
+        F = features.shape[1]
+        count, total, square = np.zeros(F), np.zeros(F), np.zeros(F)
+        shift = np.nan_to_num(features[rows[:1]].astype(np.float64).sum(axis=0))  # keeps the squares small
+        for first in range(0, len(rows), 1 << 16):
+            block = features[rows[first : first + (1 << 16)]].astype(np.float64) - shift
+            known = np.isfinite(block)
+            block = np.where(known, block, 0.0)
+            count += known.sum(axis=0)
+            total += block.sum(axis=0)
+            square += (block**2).sum(axis=0)
+        count = np.maximum(count, 1)
+        mean = total / count
+        variance = np.maximum(square / count - mean**2, 0.0)
+        deviation = np.where(variance > 1e-12 * (1 + mean**2), np.sqrt(variance), 1.0)
+        return cls((mean + shift).astype(np.float32), (1 / deviation).astype(np.float32))
+
+    def __call__(self, raw: Float32[np.ndarray, "... F"]) -> Float32[np.ndarray, "... F"]:
+        """Standardised values; NaN, that is unknown, becomes 0, the mean."""
+        return np.nan_to_num((raw - self.mean) * self.inverse_deviation, posinf=0.0, neginf=0.0)
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Ids in their external form; the id at place i has index i + 1. Scalings are None where train had no features."""
+
+    user_ids: pa.Array
+    item_ids: pa.Array
+    user_scaling: Scaling | None = None
+    item_scaling: Scaling | None = None
+    _tables: dict[str, dict[Hashable, int]] = field(default_factory=dict, repr=False)
+
+    @property
+    def num_users(self) -> int:
+        """Rows of a user embedding: the users of train and one for everyone else."""
+        return len(self.user_ids) + 1
+
+    @property
+    def num_items(self) -> int:
+        """Rows of an item embedding: the items of train and one for everything else."""
+        return len(self.item_ids) + 1
+
+    @property
+    def user_feature_size(self) -> int:
+        """0 where train had no user features."""
+        return 0 if self.user_scaling is None else len(self.user_scaling)
+
+    @property
+    def item_feature_size(self) -> int:
+        """0 where train had no item features."""
+        return 0 if self.item_scaling is None else len(self.item_scaling)
+
+    def index_users(self, ids: pa.Array) -> Int64[np.ndarray, "R"]:
+        """Indices of a whole column of user ids."""
+        return RowLookup(self.user_ids)(ids) + 1
+
+    def index_items(self, ids: pa.Array) -> Int64[np.ndarray, "R"]:
+        """Indices of a whole column of item ids."""
+        return RowLookup(self.item_ids)(ids) + 1
+
+    def user_index(self, user_id: Any) -> int:
+        """Index of one user, 0 if unknown; an id of the wrong type is a mistake, not a stranger."""
+        return self._index("user", user_id)
+
+    def item_index(self, item_ids: Sequence[Any]) -> list[int]:
+        """Indices of a request's candidates."""
+        return [self._index("item", item_id) for item_id in item_ids]
+
+    def _index(self, kind: str, wanted: Any) -> int:
+        ids = self.user_ids if kind == "user" else self.item_ids
+        expected: type = int if pa.types.is_integer(ids.type) else str
+        if isinstance(wanted, np.generic):
+            wanted = wanted.item()
+        if wanted is not None and len(ids) and type(wanted) is not expected:
+            raise InputError(f"{kind} ids of this model are of type {expected.__name__}, got {wanted!r}")
+        if (
+            kind not in self._tables
+        ):  # first single lookup: 3 million ids take a second, then each costs 50 ns
+            self._tables[kind] = {known: i + 1 for i, known in enumerate(ids.to_pylist())}
+        return self._tables[kind].get(wanted, 0)
+
+    def save(self, folder: Path | str) -> None:
+        """Write vocabulary.json and one Parquet file of ids each for users and items into an existing folder."""
+        folder = Path(folder)
+        for kind, ids in (("users", self.user_ids), ("items", self.item_ids)):
+            pq.write_table(pa.table({"id": ids}), folder / f"vocabulary-{kind}.parquet", compression="zstd")
+        described = {
+            "format": _FORMAT,
+            "num_users": self.num_users,
+            "num_items": self.num_items,
+            "user_scaling": _scaling_to_dict(self.user_scaling),
+            "item_scaling": _scaling_to_dict(self.item_scaling),
+        }
+        (folder / "vocabulary.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Self:
+        """Read what `save` wrote."""
+        folder = Path(folder)
+        path = folder / "vocabulary.json"
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+            if held["format"] != _FORMAT:
+                raise DataError(f"{path}: format {held['format']} is not one this version reads ({_FORMAT})")
+            loaded = cls(
+                *(
+                    pq.read_table(folder / f"vocabulary-{kind}.parquet")["id"].combine_chunks()
+                    for kind in ("users", "items")
+                ),
+                user_scaling=_scaling_from_dict(held["user_scaling"]),
+                item_scaling=_scaling_from_dict(held["item_scaling"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise DataError(f"{path} or a file beside it is missing or damaged: {error}") from error
+        if (loaded.num_users, loaded.num_items) != (held["num_users"], held["num_items"]):
+            raise DataError(f"{path}: the id files beside it belong to another vocabulary")
+        return loaded
+
+
+def _scaling_to_dict(scaling: Scaling | None) -> dict[str, list[float]] | None:
+    # float32 -> float64 -> shortest decimal -> float32 gives back the same bits
+    if scaling is None:
+        return None
+    return {"mean": scaling.mean.tolist(), "inverse_deviation": scaling.inverse_deviation.tolist()}
+
+
+def _scaling_from_dict(held: dict[str, list[float]] | None) -> Scaling | None:
+    if held is None:
+        return None
+    return Scaling(np.array(held["mean"], np.float32), np.array(held["inverse_deviation"], np.float32))

@@ -1,0 +1,175 @@
+"""What items are called, as rows of bytes, and which of them may share a card under the rule on titles.
+
+Knows no latent truth but what a seller would write: brand, category, theme, and words of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, no_type_check
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Bool, Int64, UInt8
+
+from exactk.data.world_catalogue import NUM_BRANDS, Catalogue
+from exactk.data.world_config import THEMES, stream
+from exactk.problem.bits import compiled
+from exactk.problem.titles import as_fraction, reach_threshold
+
+WIDTH = 64  # bytes of the longest title, so that a title's positions fit one machine word
+
+_NOUNS = (
+    "wide brim hat", "long knit scarf", "touch gloves", "long coat", "evening dress", "shoulder handbag",
+    "high heels", "slim jeans", "cotton shirt", "running sneakers", "travel backpack", "dome tent",
+    "hanging lantern", "steel thermos", "clay teapot", "glazed teacup", "sofa cushion", "throw blanket",
+    "table lamp", "flower vase",
+)  # fmt: skip
+_LOOKS = (
+    "soft", "bold", "plain", "striped", "vintage", "nordic", "urban", "floral", "pastel", "rustic",
+    "classic", "compact", "elegant", "folding", "woven", "quilted", "matte", "bright", "slender", "layered",
+    "checked", "dotted", "minimal", "ornate", "sporty", "velvet", "linen", "amber", "indigo", "crimson",
+)  # fmt: skip
+_TRAITS = (
+    "waterproof", "handmade", "lightweight", "durable", "washable", "portable", "designer", "organic", "limited",
+    "premium", "reversible", "insulated", "recycled", "seamless", "padded", "polished", "adjustable", "artisan",
+    "weatherproof", "everyday",
+)  # fmt: skip
+_CLAIMS = (
+    "new", "sale", "gift", "2019", "hot", "best", "top", "deal", "fast post", "in stock", "official", "outlet",
+)  # fmt: skip
+
+
+class Titles(NamedTuple):
+    """Row i: the title of item i in ASCII, then zeros."""
+
+    text: UInt8[np.ndarray, "I W"]
+    length: Int64[np.ndarray, "I"]
+
+
+def titles_of(items: Catalogue, seed: int) -> Titles:
+    """brand, look, trait, theme, noun, claim; one listing in five turns the words round, so near-duplicates escape."""
+    brands = _brand_names(seed)
+    words = [*brands, *_LOOKS, *_TRAITS, *THEMES, *_NOUNS, *_CLAIMS, ""]
+    firsts = np.cumsum([0, len(brands), len(_LOOKS), len(_TRAITS), len(THEMES), len(_NOUNS), len(_CLAIMS)])
+    brand, look, trait, theme, noun, claim, nothing = (int(first) for first in firsts)
+    product, trait_draw, claim_draw, order_draw = items.words.T
+    parts = np.stack(
+        [
+            brand + items.brand,
+            look + product % len(_LOOKS),
+            trait + trait_draw % len(_TRAITS),
+            np.where(items.theme >= 0, theme + items.theme.astype(np.int64), nothing),
+            noun + items.category.astype(np.int64),
+            claim + claim_draw % len(_CLAIMS),
+        ],
+        axis=1,
+    )
+    turned = order_draw % 5 == 0
+    parts[turned] = parts[turned][:, [5, 4, 3, 1, 2, 0]]
+    table = np.zeros((len(words), WIDTH), np.uint8)
+    for row, word in enumerate(words):
+        table[row, : len(word)] = np.frombuffer(word.encode(), np.uint8)
+    text, length = np.zeros((len(parts), WIDTH), np.uint8), np.zeros(len(parts), np.int64)
+    _compose(parts, table, np.array([len(word) for word in words]), text, length)
+    return Titles(text, length)
+
+
+def as_strings(titles: Titles, start: int, stop: int) -> pa.Array:
+    """The titles of a range of items as an Arrow column."""
+    length = titles.length[start:stop]
+    text = titles.text[start:stop]
+    letters = text[np.arange(WIDTH) < length[:, None]]
+    offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
+    return pa.StringArray.from_buffers(len(length), pa.py_buffer(offsets), pa.py_buffer(letters))
+
+
+def allowed_pairs(
+    titles: Titles, items: Int64[np.ndarray, "B N"], minimum: float
+) -> Bool[np.ndarray, "B N N"]:
+    """Which candidates may share a card: the answer of `TitleDistance(minimum)`, for titles held as bytes.
+
+    With M matches and S substitutions an edit path between lengths n <= m has weight n+m-2M-S, length n+m-M-S and
+    S <= n - M, so weight/length < p/q needs q M > (q-p) m. Most pairs have no common subsequence that long (one machine
+    word per title finds the longest); the others are settled by the rule's own programme.
+    """
+    threshold = as_fraction(minimum)
+    p, q = threshold.numerator, threshold.denominator
+    allowed = np.empty((*items.shape, items.shape[1]), np.bool_)
+    doubtful = _sieve(titles.text, titles.length, items, p, q, allowed)
+    if len(doubtful):
+        b, first, second = doubtful.T
+        used, place = np.unique(items, return_inverse=True)
+        place = place.reshape(items.shape)
+        starts = np.concatenate([[0], np.cumsum(titles.length[used])])
+        codes = titles.text[used][np.arange(WIDTH) < titles.length[used][:, None]].astype(np.int32)
+        far = reach_threshold(codes, starts, place[b, first], codes, starts, place[b, second], p, q)
+        allowed[b, first, second] = allowed[b, second, first] = far
+    return allowed
+
+
+def _brand_names(seed: int) -> list[str]:
+    """Distinct pronounceable names of two or three syllables."""
+    rng = stream(seed, "brands")
+    names: dict[str, None] = {}
+    while len(names) < NUM_BRANDS:
+        syllables = rng.integers(0, [12, 5], size=(int(rng.integers(2, 4)), 2))
+        names["".join("bdfklmnprstv"[c] + "aeiou"[v] for c, v in syllables) + "nrx"[rng.integers(3)]] = None
+    return list(names)
+
+
+@compiled
+@no_type_check
+def _compose(parts, table, lengths, text, length):
+    for i in range(len(parts)):
+        end = 0
+        for word in parts[i]:
+            if lengths[word] == 0:
+                continue
+            if end > 0:
+                text[i, end] = 32
+                end += 1
+            for c in range(lengths[word]):
+                text[i, end] = table[word, c]
+                end += 1
+        length[i] = end
+
+
+@compiled
+@no_type_check
+def _sieve(text, length, items, p, q, allowed):
+    """Fill `allowed` where the longest common subsequence proves a pair far; return the others as (b, first, second)."""
+    B, N = items.shape
+    doubtful = np.empty((max(64, B * N), 3), np.int64)
+    count = 0
+    where = np.zeros((N, 128), np.uint64)
+    one = np.uint64(1)
+    for b in range(B):
+        where[:] = 0
+        for a in range(N):
+            item = items[b, a]
+            for c in range(length[item]):
+                where[a, text[item, c]] |= one << np.uint64(c)
+        for a in range(N):
+            allowed[b, a, a] = False
+            for c in range(a):
+                item = items[b, c]
+                # Hyyrö's recurrence: zeros of `row` mark where the common subsequence grows.
+                row = ~np.uint64(0)
+                for letter in range(length[item]):
+                    match = row & where[a, text[item, letter]]
+                    row = (row + match) | (row - match)
+                common = 0
+                for bit in range(length[items[b, a]]):
+                    common += ((row >> np.uint64(bit)) & one) == 0
+                n, m = length[item], length[items[b, a]]
+                far = q * common <= (q - p) * max(n, m)
+                near = q * (n + m - 2 * common) < p * (n + m - common)
+                allowed[b, a, c] = allowed[b, c, a] = far
+                if not far and not near:
+                    if count == len(doubtful):
+                        wider = np.empty((2 * count, 3), np.int64)
+                        wider[:count] = doubtful
+                        doubtful = wider
+                    doubtful[count, 0], doubtful[count, 1], doubtful[count, 2] = b, a, c
+                    count += 1
+    return doubtful[:count]

@@ -1,0 +1,133 @@
+"""The truth of a world: how likely a card is clicked, and which of its items then is.
+
+Knows neither logs nor features. For user u and card A, with liking l and pair effect w,
+
+    logit P(click | A, u) = bias + sum_i l(u, i) + strength * coordination(u) * sum_{i<j} w(i, j) + theme * T(A)
+
+    l(u, i) = TASTE <taste_u, style_i> + QUALITY quality_i - PRICE (price_i - budget_u)^2
+    w(i, j) = COMPLEMENT c(i, j)                                              in two categories, c of `COMPLEMENTS`
+            = -SAME_CATEGORY - NEAR_DUPLICATE exp(-|style_i - style_j|^2 / 0.25)    in one category
+    T(A)    = how many themes are shared by at least three items of A
+
+so that with theme = 0 the best card is a K-clique of the most node and pair weight. Given a click, item i of A is the
+clicked one with probability softmax(CHOICE * appeal_i), appeal_i = l(u, i) + half of the effects of its pairs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, no_type_check
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from exactk.data.world_catalogue import Catalogue, People
+from exactk.data.world_config import THEMES, complement_table
+from exactk.problem.bits import compiled
+
+TASTE = 0.45
+QUALITY = 0.25
+PRICE = 0.10
+COMPLEMENT = 0.35
+SAME_CATEGORY = 0.15
+NEAR_DUPLICATE = 0.35
+CHOICE = 2.0
+THEMED = 3  # items that must share a theme before it pays
+
+
+class Truth(NamedTuple):
+    """Everything the click model reads, in the order the compiled code takes it."""
+
+    taste: np.ndarray
+    budget: np.ndarray
+    coordination: np.ndarray
+    category: np.ndarray
+    theme: np.ndarray
+    style: np.ndarray
+    price: np.ndarray
+    quality: np.ndarray
+    complement: np.ndarray
+    strength: float
+    theme_gain: float
+
+
+def truth_of(people: People, items: Catalogue, strength: float, theme: float) -> Truth:
+    """Lay the latent values of users and items out for the click model; no copies."""
+    return Truth(
+        people.taste,
+        people.budget,
+        people.coordination,
+        items.category,
+        items.theme,
+        items.style,
+        items.price,
+        items.quality,
+        COMPLEMENT * complement_table(),
+        float(strength),
+        float(theme),
+    )
+
+
+def node_pair(
+    truth: Truth, users: Int64[np.ndarray, "B"], items: Int64[np.ndarray, "B N"]
+) -> tuple[Float64[np.ndarray, "B N"], Float64[np.ndarray, "B N N"]]:
+    """Likings and pair effects (strength and coordination included) of B requests; pairs symmetric, diagonal 0."""
+    B, N = items.shape
+    node, pair = np.empty((B, N)), np.empty((B, N, N))
+    _weigh(truth, users, items, node, pair)
+    return node, pair
+
+
+def theme_gain(truth: Truth, items: Int64[np.ndarray, "B K"]) -> Float64[np.ndarray, "B"]:
+    """What each card gains by its themes, in log-odds."""
+    themes = truth.theme[items]  # B K
+    shared = sum((themes == t).sum(axis=1) >= THEMED for t in range(len(THEMES)))
+    return truth.theme_gain * np.asarray(shared, np.float64)
+
+
+def card_logits(
+    truth: Truth, users: Int64[np.ndarray, "B"], items: Int64[np.ndarray, "B K"]
+) -> Float64[np.ndarray, "B"]:
+    """Log-odds of a click on each card, but for the bias."""
+    node, pair = node_pair(truth, users, items)
+    return node.sum(axis=1) + pair.sum(axis=(1, 2)) / 2 + theme_gain(truth, items)
+
+
+def choice_probabilities(
+    truth: Truth, users: Int64[np.ndarray, "B"], items: Int64[np.ndarray, "B K"]
+) -> Float64[np.ndarray, "B K"]:
+    """Given that the card is clicked, which item is."""
+    node, pair = node_pair(truth, users, items)
+    appeal = CHOICE * (node + pair.sum(axis=2) / 2)
+    weight = np.exp(appeal - appeal.max(axis=1, keepdims=True))
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+
+def sigmoid(logits: Float64[np.ndarray, "*S"]) -> Float64[np.ndarray, "*S"]:
+    """The logistic function, safe for any size."""
+    return np.asarray(0.5 * (1 + np.tanh(logits / 2)))
+
+
+@compiled
+@no_type_check
+def _weigh(truth, users, items, node, pair):
+    B, N = items.shape
+    for b in range(B):
+        u = users[b]
+        scale = truth.strength * truth.coordination[u]
+        for a in range(N):
+            i = items[b, a]
+            agreement = 0.0
+            for d in range(truth.taste.shape[1]):
+                agreement += np.float64(truth.taste[u, d]) * truth.style[i, d]
+            distance = np.float64(truth.price[i]) - truth.budget[u]
+            node[b, a] = TASTE * agreement + QUALITY * truth.quality[i] - PRICE * distance * distance
+            pair[b, a, a] = 0.0
+            for c in range(a):
+                j = items[b, c]
+                effect = truth.complement[truth.category[i], truth.category[j]]
+                if truth.category[i] == truth.category[j]:
+                    apart = 0.0
+                    for d in range(truth.style.shape[1]):
+                        apart += (np.float64(truth.style[i, d]) - truth.style[j, d]) ** 2
+                    effect = -SAME_CATEGORY - NEAR_DUPLICATE * np.exp(-apart / 0.25)
+                pair[b, a, c] = pair[b, c, a] = scale * effect

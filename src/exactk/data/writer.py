@@ -1,0 +1,201 @@
+"""DatasetWriter: tables in, one finished dataset folder out, or none at all.
+
+Knows no source: frames, MovieLens, the authors' files and the world all write through here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from exactk.data.atomic import atomic_folder
+from exactk.data.table import FILES, Kind, Meta, canonical
+from exactk.errors import DataError
+
+_EMPTY: Mapping[Kind, pa.Schema] = {
+    "impressions": pa.schema(
+        {"request_id": pa.int64(), "user_id": pa.int64(), "candidates": pa.list_(pa.int64())}
+    ),
+    "items": pa.schema({"item_id": pa.int64()}),
+    "users": pa.schema({"user_id": pa.int64()}),
+}
+
+
+class DatasetWriter:
+    """Appends row groups to a draft beside `path`; leaving the `with` block puts the finished folder in place.
+
+    An exception, a full disk or a killed process leaves whatever stood at `path` as it was. `write_extra` keeps a
+    further table (say, the ratings the cards were made of) in the same folder under the same checksums.
+    """
+
+    def __init__(self, path: Path | str, meta: Meta | Mapping[str, Any] | None = None) -> None:
+        self.path = Path(path)
+        self.meta = meta if isinstance(meta, Meta) else Meta(**dict(meta or {}))
+        self._sinks: dict[str, _Sink] = {}
+        self._stack = ExitStack()
+        self._largest = {"candidates": 0, "card": 0}
+
+    def __enter__(self) -> Self:
+        if self.path.exists() and not (self.path / "meta.json").is_file() and any(self.path.iterdir()):
+            raise DataError(f"{self.path} exists and is no dataset; it will not be overwritten")
+        self._draft = self._stack.enter_context(atomic_folder(self.path))
+        return self
+
+    def write_items(self, table: pa.Table) -> None:
+        """Append items: item_id, and any of title, category, features (list of float), other attributes."""
+        self._append("items", table)
+
+    def write_users(self, table: pa.Table) -> None:
+        """Append users: user_id, and any of features, other attributes."""
+        self._append("users", table)
+
+    def write_impressions(self, table: pa.Table) -> None:
+        """Append impressions: request_id, user_id, candidates, and any of card, clicked, clicked_item, propensity,
+        timestamp, split (train, valid, test) and graph (`table.pack_graphs`). Rows of one request stand together.
+        """
+        for name in self._largest:
+            if name in table.column_names and len(table):
+                longest = pc.max(pc.list_value_length(table[name])).as_py()
+                self._largest[name] = max(self._largest[name], longest or 0)
+        self._append("impressions", table)
+
+    def write_extra(self, file: str, table: pa.Table) -> None:
+        """Append to a further Parquet file of the folder."""
+        if not file.endswith(".parquet") or file in FILES.values() or "/" in file:
+            raise DataError(f"an extra table needs a Parquet name of its own, not '{file}'")
+        self._sink(file, table.schema).write(table)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._finish()
+        except BaseException as failure:
+            self._close_quietly()
+            if not self._stack.__exit__(type(failure), failure, failure.__traceback__):
+                raise self._explained(failure) from failure
+        else:
+            if error is not None:
+                self._close_quietly()
+            self._stack.__exit__(kind, error, trace)
+
+    def _append(self, kind: Kind, table: pa.Table) -> None:
+        file = FILES[kind]
+        written = self._sinks[file].rows if file in self._sinks else 0
+        table = canonical(table, kind, first_row=written)
+        self._sink(file, table.schema).write(table)
+
+    def _sink(self, file: str, schema: pa.Schema) -> _Sink:
+        if file not in self._sinks:
+            self._sinks[file] = _Sink(self._draft / file, schema)
+        return self._sinks[file]
+
+    def _finish(self) -> None:
+        for kind, file in FILES.items():
+            self._sink(file, _EMPTY[kind])
+        checksums = {file: sink.close() for file, sink in sorted(self._sinks.items())}
+        finished = self.meta.with_files(checksums, K=self._largest["card"], N=self._largest["candidates"])
+        text = json.dumps(finished.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+        (self._draft / "meta.json").write_text(text + "\n", encoding="utf-8")
+
+    def _close_quietly(self) -> None:
+        for sink in self._sinks.values():
+            sink.abandon()
+
+    def _explained(self, failure: BaseException) -> BaseException:
+        if isinstance(failure, OSError):
+            return DataError(f"{self.path} could not be written ({failure}); what stood there is unchanged")
+        return failure
+
+
+class _Sink:
+    """One Parquet file being written, its bytes hashed on their way to the disk."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path, self.schema, self.rows = path, schema, 0
+        self._file = _HashingFile(path.open("wb"))
+        self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", write_page_checksum=True)
+
+    def write(self, table: pa.Table) -> None:
+        if table.schema != self.schema:
+            table = self._conform(table)
+        if len(table):
+            self._writer.write_table(table, row_group_size=1 << 16)
+            self.rows += len(table)
+
+    def _conform(self, table: pa.Table) -> pa.Table:
+        if set(table.column_names) != set(self.schema.names):
+            raise DataError(
+                f"{self.path.name}: rows from {self.rows} have columns {sorted(table.column_names)}, "
+                f"those before had {sorted(self.schema.names)}"
+            )
+        try:
+            return table.select(self.schema.names).cast(self.schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise DataError(
+                f"{self.path.name}: rows from {self.rows} do not have the types of those before: {error}"
+            ) from error
+
+    def close(self) -> dict[str, Any]:
+        self._writer.close()
+        self._file.close()
+        return {"sha256": self._file.hash.hexdigest(), "bytes": self._file.size, "rows": self.rows}
+
+    def abandon(self) -> None:
+        """Let go of the file without caring whether its end can still be written."""
+        try:
+            self._writer.close()
+        except (OSError, pa.ArrowException, ValueError):
+            pass
+        self._file.release()
+
+
+class _HashingFile:
+    """The few methods Parquet's writer asks of a file, counting and hashing what passes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.hash, self.size = file, hashlib.sha256(), 0
+
+    def write(self, data: Any) -> int:
+        self.hash.update(data)
+        count = self.file.write(data)
+        self.size += count
+        return count
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
+
+    def release(self) -> None:
+        try:
+            self.file.close()
+        except OSError:
+            pass
+
+    @property
+    def closed(self) -> bool:
+        return self.file.closed
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
