@@ -5,8 +5,10 @@ Knows no files; every function is a thin annotated door to one loop.
 
 from __future__ import annotations
 
+from typing import no_type_check
+
 import numpy as np
-from jaxtyping import Bool, Float32, Int, Int32, Int64, UInt8
+from jaxtyping import Bool, Float32, Int32, Int64, UInt8
 from numba import njit
 
 
@@ -22,9 +24,9 @@ def card_positions(
 ) -> tuple[Int32[np.ndarray, "P"], Int32[np.ndarray, "R"], int, tuple[int, int]]:
     """Where in its candidates each card item, and each clicked item (-1 = none), stands.
 
-    Also a fault, 0 for none, 1 for a repeated candidate, 2 for a card item that is no candidate or is repeated,
-    with its row and its place in the flat list. `seen` and `place` are scratch space kept between calls, one
-    entry per item, `seen` filled with -1 before the first.
+    Also a fault (0 none, 1 a repeated candidate, 2 a card item that is no candidate or is repeated) with its row
+    and its place in the flat list. `seen` and `place` are scratch space kept between calls, one entry per item,
+    `seen` filled with -1 before the first.
     """
     positions = np.empty(len(card), np.int32)
     clicks = np.full(len(num_candidates), -1, np.int32)
@@ -35,9 +37,10 @@ def card_positions(
 
 
 @njit(cache=True, nogil=True)
+@no_type_check
 def _card_positions(
     candidates, num_candidates, card, card_sizes, clicked_item, first_row, seen, place, positions, clicks
-):  # type: ignore[no-untyped-def]
+):
     c = p = 0
     for row in range(len(num_candidates)):
         # Odd marks: seen as a candidate of this row; the next even one: already placed on its card.
@@ -75,7 +78,8 @@ def padded(
 
 
 @njit(cache=True, nogil=True)
-def _padded(rows, start, values, out):  # type: ignore[no-untyped-def]
+@no_type_check
+def _padded(rows, start, values, out):
     for b in range(len(rows)):
         first = start[rows[b]]
         count = start[rows[b] + 1] - first
@@ -96,7 +100,8 @@ def mark_met(
 
 
 @njit(cache=True, nogil=True)
-def _mark_met(rows, start, values, met):  # type: ignore[no-untyped-def]
+@no_type_check
+def _mark_met(rows, start, values, met):
     for row in rows:
         for c in range(start[row], start[row + 1]):
             met[values[c]] = True
@@ -115,7 +120,8 @@ def gathered_features(
 
 
 @njit(cache=True, nogil=True)
-def _gathered_features(rows, features, mean, inverse_deviation, out):  # type: ignore[no-untyped-def]
+@no_type_check
+def _gathered_features(rows, features, mean, inverse_deviation, out):
     B, N, F = out.shape
     for b in range(B):
         for n in range(N):
@@ -143,7 +149,8 @@ def unpacked_graphs(
 
 
 @njit(cache=True, nogil=True)
-def _unpacked_graphs(rows, start, packed, num_candidates, out):  # type: ignore[no-untyped-def]
+@no_type_check
+def _unpacked_graphs(rows, start, packed, num_candidates, out):
     for b in range(len(rows)):
         first = start[rows[b]]
         complete = start[rows[b] + 1] == first
@@ -168,11 +175,12 @@ def linked_blocks(
     """
     num_items = int(candidates.max(initial=0)) + 1
     owner = np.full(num_items, -1, np.int64)
-    return _linked_blocks(rows, user, request, start, candidates, owner)  # type: ignore[no-any-return]
+    return np.asarray(_linked_blocks(rows, user, request, start, candidates, owner))
 
 
 @njit(cache=True, nogil=True)
-def _linked_blocks(rows, user, request, start, candidates, owner):  # type: ignore[no-untyped-def]
+@no_type_check
+def _linked_blocks(rows, user, request, start, candidates, owner):
     parent = np.arange(len(rows))
     for b in range(len(rows)):
         row = rows[b]
@@ -190,7 +198,8 @@ def _linked_blocks(rows, user, request, start, candidates, owner):  # type: igno
 
 
 @njit(cache=True, nogil=True)
-def _root(parent, b):  # type: ignore[no-untyped-def]
+@no_type_check
+def _root(parent, b):
     while parent[b] != b:
         parent[b] = parent[parent[b]]
         b = parent[b]
@@ -198,6 +207,7 @@ def _root(parent, b):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _join(parent, a, b):  # type: ignore[no-untyped-def]
+@no_type_check
+def _join(parent, a, b):
     first, second = _root(parent, a), _root(parent, b)
     parent[max(first, second)] = min(first, second)

@@ -66,7 +66,7 @@ class Dataset:
     @property
     def clicked(self) -> Bool[np.ndarray, "R"]:
         """Which impressions were clicked."""
-        return self.folder.index.clicked[self.rows]
+        return np.asarray(self.folder.index.clicked[self.rows])
 
     @property
     def constraints(self) -> Constraints | None:

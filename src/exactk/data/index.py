@@ -13,16 +13,15 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Float64, Int8, Int32, Int64, UInt8
 
-from exactk.data.assemble import card_positions
-from exactk.data.table import FILES, SPLITS, Meta, RowLookup, combine, flatten, packed_size
+from exactk.data.coding import Coder
+from exactk.data.table import FILES, Meta, RowLookup, flatten
 from exactk.errors import DataError
 
 _VERSION = 1
@@ -58,7 +57,6 @@ class Index:
         return len(self.user)
 
 
-NO_TIMESTAMP = np.iinfo(np.int64).min
 _DTYPES: dict[str, type[np.generic]] = {
     "candidate_start": np.int64, "candidates": np.int32, "card_start": np.int64, "card": np.int32,
     "user": np.int32, "clicked": np.bool_, "clicked_position": np.int32, "propensity": np.float64,
@@ -169,7 +167,7 @@ def _mapped(home: Path, described: dict[str, list[int]]) -> Index:
 def _build(folder: Path, meta: Meta, draft: Path) -> None:
     items = pq.read_table(folder / FILES["items"], columns=["item_id"])["item_id"]
     users = pq.read_table(folder / FILES["users"], columns=["user_id"])["user_id"]
-    coder = _Coder(
+    coder = Coder(
         RowLookup(items, FILES["items"], "item_id"), RowLookup(users, FILES["users"], "user_id"), meta.K or 0
     )
     with _Flat(draft) as flat:
@@ -238,156 +236,3 @@ class _Flat:
     def append(self, name: str, array: np.ndarray) -> None:
         self._files[name].write(np.ascontiguousarray(array, _DTYPES[name]).data)
         self.counts[name] += len(array)
-
-
-class _Coder:
-    """Turns a table of impressions into the arrays of the index, refusing what a log cannot mean."""
-
-    def __init__(self, items: RowLookup, users: RowLookup, card_size: int) -> None:
-        self.items, self.users, self.card_size = items, users, card_size
-        self.row = 0  # first row of the table at hand
-        self._ends = {"candidates": 0, "card": 0, "graph": 0}
-        self._last_request: tuple[Any, int] = (None, -1)
-        self._seen = np.full(len(items.ids), -1, np.int64)
-        self._place = np.zeros(len(items.ids), np.int32)
-
-    def coded(self, table: pa.Table) -> dict[str, np.ndarray]:
-        R = len(table)
-        ids, num_candidates = flatten(table["candidates"])
-        candidates = self._rows_of(self.items, ids, num_candidates, "candidates", "items.parquet")
-        ones = np.ones(R, np.int64)
-        user = self._rows_of(self.users, table["user_id"], ones, "user_id", "users.parquet")
-        cards, card_sizes = flatten(self._or_null(table, "card", pa.list_(self.items.ids.type)))
-        card = self._rows_of(self.items, cards, card_sizes, "card", "items.parquet")
-        clicked_item = combine(self._or_null(table, "clicked_item", self.items.ids.type))
-        named = clicked_item.is_valid().to_numpy(zero_copy_only=False)
-        click = np.where(named, self.items(clicked_item), -1)
-        positions, clicked_position, fault, where = card_positions(
-            candidates, num_candidates, card, card_sizes, click, self.row, self._seen, self._place
-        )
-        if fault:
-            culprit = cards[where[1]] if fault == 2 else ids[where[1]]
-            raise DataError(self._fault(fault, int(where[0]), culprit.as_py()))
-        clicked = pc.fill_null(self._or_null(table, "clicked", pa.bool_()), False).to_numpy()
-        self._check_clicks(clicked, named, clicked_position, card_sizes, positions)
-        graph, graph_sizes = self._graphs(table, num_candidates)
-        coded = {
-            "candidates": candidates, "candidate_start": self._advance("candidates", num_candidates),
-            "card": positions, "card_start": self._advance("card", card_sizes),
-            "graph": graph, "graph_start": self._advance("graph", graph_sizes),
-            "user": user, "clicked": clicked, "clicked_position": clicked_position,
-            "propensity": self._propensity(table), "timestamp": self._timestamp(table),
-            "request": self._requests(table["request_id"]), "split": self._splits(table),
-        }  # fmt: skip
-        self.row += R
-        return coded
-
-    def _rows_of(
-        self, lookup: RowLookup, ids: Any, lengths: Int64[np.ndarray, "R"], column: str, file: str
-    ) -> Int64[np.ndarray, "C"]:
-        rows = lookup(ids)
-        if len(rows) and rows.min() < 0:
-            bad = int(np.flatnonzero(rows < 0)[0])
-            row = self.row + int(np.searchsorted(np.cumsum(lengths), bad, side="right"))
-            raise DataError(
-                f"impressions.parquet: row {row}, column '{column}': {ids[bad].as_py()!r} is not in {file}"
-            )
-        return rows
-
-    def _or_null(self, table: pa.Table, name: str, kind: pa.DataType) -> Any:
-        return table[name] if name in table.column_names else pa.chunked_array([pa.nulls(len(table), kind)])
-
-    def _advance(self, name: str, lengths: Int64[np.ndarray, "R"]) -> Int64[np.ndarray, "R"]:
-        ends = self._ends[name] + np.cumsum(lengths)
-        self._ends[name] = int(ends[-1]) if len(ends) else self._ends[name]
-        return ends
-
-    def _fault(self, fault: int, row: int, item: Any) -> str:
-        at = f"impressions.parquet: row {self.row + row}, column "
-        return (
-            at
-            + {
-                1: f"'candidates': the item {item!r} stands there twice",
-                2: f"'card': the item {item!r} is not among the candidates, or stands in the card twice",
-            }[fault]
-        )
-
-    def _check_clicks(
-        self,
-        clicked: Bool[np.ndarray, "R"],
-        named: Bool[np.ndarray, "R"],
-        position: Int32[np.ndarray, "R"],
-        card_sizes: Int64[np.ndarray, "R"],
-        card: Int32[np.ndarray, "P"],
-    ) -> None:
-        at_click = np.repeat(position, card_sizes) == card
-        owner = np.repeat(np.arange(len(card_sizes)), card_sizes)
-        on_card = np.bincount(owner[at_click], minlength=len(card_sizes)) > 0
-        for wrong, text in (
-            (named & ~clicked, "an item is named though nothing was clicked"),
-            (named & ~on_card, "the clicked item is not on the card"),
-        ):
-            if wrong.any():
-                row = self.row + int(np.flatnonzero(wrong)[0])
-                raise DataError(f"impressions.parquet: row {row}, column 'clicked_item': {text}")
-
-    def _graphs(
-        self, table: pa.Table, num_candidates: Int64[np.ndarray, "R"]
-    ) -> tuple[UInt8[np.ndarray, "G"], Int64[np.ndarray, "R"]]:
-        if "graph" not in table.column_names:
-            return np.empty(0, np.uint8), np.zeros(len(table), np.int64)
-        column = combine(table["graph"])
-        sizes = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-        wanted = np.array([packed_size(int(n)) for n in num_candidates])
-        wrong = column.is_valid().to_numpy(zero_copy_only=False) & (sizes != wanted)
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise DataError(
-                f"impressions.parquet: row {self.row + row}, column 'graph': {sizes[row]} bytes, "
-                f"{num_candidates[row]} candidates need {wanted[row]}"
-            )
-        held = b"".join(value for value in column.to_pylist() if value is not None)
-        return np.frombuffer(held, np.uint8), sizes
-
-    def _propensity(self, table: pa.Table) -> Float64[np.ndarray, "R"]:
-        column = self._or_null(table, "propensity", pa.float64())
-        values = pc.fill_null(column, float("nan")).to_numpy().astype(np.float64)
-        wrong = (values <= 0) | (values > 1)
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise DataError(
-                f"impressions.parquet: row {self.row + row}, column 'propensity': {values[row]} is no "
-                "probability of having been shown (above 0, at most 1)"
-            )
-        return values
-
-    def _timestamp(self, table: pa.Table) -> Int64[np.ndarray, "R"]:
-        column = self._or_null(table, "timestamp", pa.int64()).cast(pa.int64())
-        return pc.fill_null(column, NO_TIMESTAMP).to_numpy()
-
-    def _requests(self, ids: Any) -> Int64[np.ndarray, "R"]:
-        ids = combine(ids)
-        last, number = self._last_request
-        starts = np.ones(len(ids), bool)
-        if len(ids) > 1:
-            starts[1:] = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
-        if len(ids) and self.row and ids[0].as_py() == last:
-            starts[0] = False
-        numbers = number + np.cumsum(starts)
-        if len(ids):
-            self._last_request = (ids[-1].as_py(), int(numbers[-1]))
-        return numbers
-
-    def _splits(self, table: pa.Table) -> Int8[np.ndarray, "R"]:
-        column = combine(self._or_null(table, "split", pa.string()))
-        places = pc.index_in(column, value_set=pa.array(SPLITS), skip_nulls=True)
-        wrong = column.is_valid().to_numpy(zero_copy_only=False) & places.is_null().to_numpy(
-            zero_copy_only=False
-        )
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise DataError(
-                f"impressions.parquet: row {self.row + row}, column 'split': {column[row].as_py()!r} "
-                f"is none of {', '.join(SPLITS)}"
-            )
-        return pc.fill_null(places, -1).to_numpy(zero_copy_only=False).astype(np.int8)

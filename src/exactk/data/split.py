@@ -11,7 +11,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int64
 
-from exactk.data.index import NO_TIMESTAMP, Index
+from exactk.data.coding import NO_TIMESTAMP
+from exactk.data.index import Index
 from exactk.data.table import SPLITS
 from exactk.errors import DataError, InputError
 

@@ -187,7 +187,7 @@ class RowLookup:
             return np.full(len(wanted), -1, np.int64)
         if self._table is None or wanted.null_count:
             found = pc.index_in(wanted, value_set=self.ids, skip_nulls=True)
-            return pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+            return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), np.int64)
         offset = wanted.to_numpy() - self._low
         inside = (offset >= 0) & (offset < len(self._table))
         return np.where(inside, self._table[np.where(inside, offset, 0)], -1)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 
-from exactk.data.table import RowLookup
+from exactk.data.table import RowLookup, combine
 from exactk.errors import DataError, InputError
 
 _FORMAT = 1
@@ -50,7 +50,8 @@ class Scaling:
 
     def __call__(self, raw: Float32[np.ndarray, "... F"]) -> Float32[np.ndarray, "... F"]:
         """Standardised values; NaN, that is unknown, becomes 0, the mean."""
-        return np.nan_to_num((raw - self.mean) * self.inverse_deviation, posinf=0.0, neginf=0.0)
+        scaled = (raw - self.mean) * self.inverse_deviation
+        return np.asarray(np.nan_to_num(scaled, posinf=0.0, neginf=0.0))
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -139,10 +140,8 @@ class Vocabulary:
             if held["format"] != _FORMAT:
                 raise DataError(f"{path}: format {held['format']} is not one this version reads ({_FORMAT})")
             loaded = cls(
-                *(
-                    pq.read_table(folder / f"vocabulary-{kind}.parquet")["id"].combine_chunks()
-                    for kind in ("users", "items")
-                ),
+                user_ids=combine(pq.read_table(folder / "vocabulary-users.parquet")["id"]),
+                item_ids=combine(pq.read_table(folder / "vocabulary-items.parquet")["id"]),
                 user_scaling=_scaling_from_dict(held["user_scaling"]),
                 item_scaling=_scaling_from_dict(held["item_scaling"]),
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -31,10 +31,10 @@ _EMPTY: Mapping[Kind, pa.Schema] = {
 
 
 class DatasetWriter:
-    """Appends row groups to a draft beside `path`; leaving the `with` block puts the finished folder in place.
+    """Appends row groups to a draft beside `path`; leaving the `with` block puts the finished folder there.
 
-    An exception, a full disk or a killed process leaves whatever stood at `path` as it was. `write_extra` keeps a
-    further table (say, the ratings the cards were made of) in the same folder under the same checksums.
+    An exception, a full disk or a killed process leaves whatever stood at `path` as it was. `write_extra` keeps
+    a further table (say, the ratings the cards were made of) in the same folder, under a checksum too.
     """
 
     def __init__(self, path: Path | str, meta: Meta | Mapping[str, Any] | None = None) -> None:
@@ -59,8 +59,10 @@ class DatasetWriter:
         self._append("users", table)
 
     def write_impressions(self, table: pa.Table) -> None:
-        """Append impressions: request_id, user_id, candidates, and any of card, clicked, clicked_item, propensity,
-        timestamp, split (train, valid, test) and graph (`table.pack_graphs`). Rows of one request stand together.
+        """Append impressions: request_id, user_id, candidates, and any of card, clicked, clicked_item,
+        propensity, timestamp, split (train, valid, test) and graph (`table.pack_graphs`).
+
+        Rows of one request, if it was shown more than one card, stand together.
         """
         for name in self._largest:
             if name in table.column_names and len(table):
@@ -153,10 +155,8 @@ class _Sink:
 
     def abandon(self) -> None:
         """Let go of the file without caring whether its end can still be written."""
-        try:
+        with suppress(OSError, pa.ArrowException, ValueError):
             self._writer.close()
-        except (OSError, pa.ArrowException, ValueError):
-            pass
         self._file.release()
 
 
@@ -182,10 +182,8 @@ class _HashingFile:
         self.file.close()
 
     def release(self) -> None:
-        try:
+        with suppress(OSError):
             self.file.close()
-        except OSError:
-            pass
 
     @property
     def closed(self) -> bool:
