@@ -1,0 +1,336 @@
+"""Every setting of exactk, frozen, with presets; read from TOML or a mapping, changed by `section.name=value`.
+
+Knows the settings, not what they do: no tensors, no files but the TOML it is asked to read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from exactk.errors import ConfigError
+
+Inputs = Literal["both", "ids", "features"]
+
+
+def setting(default: Any, least: float | None = None, most: float | None = None) -> Any:
+    """A field with a default and the range it must stay in."""
+    return field(default=default, metadata={"least": least, "most": most})
+
+
+class Section:
+    """What every group of settings does: refuse a value of the wrong kind or out of range, by name."""
+
+    section = ""
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for f in fields(self):  # type: ignore[arg-type]
+            name = f"{self.section}.{f.name}" if self.section else f.name
+            value = _checked(name, getattr(self, f.name), hints[f.name])
+            object.__setattr__(self, f.name, value)
+            least, most = f.metadata.get("least"), f.metadata.get("most")
+            if value is not None and least is not None and value < least:
+                raise ConfigError(f"setting {name} must be at least {least:g}, got {value}")
+            if value is not None and most is not None and value > most:
+                raise ConfigError(f"setting {name} must be at most {most:g}, got {value}")
+
+
+@dataclass(frozen=True)
+class InputSizes(Section):
+    """What the data offers a model: rows of the id tables (row 0, out of vocabulary, included), numbers of features."""
+
+    section = "sizes"
+
+    num_users: int = setting(1, least=1)
+    num_items: int = setting(1, least=1)
+    user_feature_size: int = setting(0, least=0)
+    item_feature_size: int = setting(0, least=0)
+
+
+@dataclass(frozen=True)
+class PolicyConfig(Section):
+    """GAttN (section 4.1): sizes of the network, and how it decodes."""
+
+    section = "policy"
+
+    inputs: Inputs = "both"  # "both": ids, and features where the data has them
+    embedding_size: int = setting(16, least=1)
+    width: int = setting(32, least=1)  # d_x and d_h: input, node embeddings, decoder
+    encoder_layers: int = setting(2, least=0)  # L
+    heads: int = setting(2, least=1)  # M
+    feed_forward_size: int = setting(32, least=1)
+    attention: Literal["shared", "qkv"] = "shared"  # "shared": softmax(EE^T/sqrt d)E as in the paper
+    cell: Literal["lstm", "gru"] = "lstm"
+    decoder_layers: int = setting(2, least=1)
+    decoding: Literal["beam", "greedy", "sample"] = "beam"
+    beam: int = setting(3, least=1)
+    improve_seconds: float = setting(0.0, least=0)  # budget of swaps under the reward; 0: none
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width % self.heads:
+            raise ConfigError(
+                f"setting policy.heads must divide policy.width, got {self.heads} heads and width {self.width}"
+            )
+
+
+@dataclass(frozen=True)
+class RewardConfig(Section):
+    """The reward estimator P(r=1|A,u) and its own training (phase 1)."""
+
+    section = "reward"
+
+    kind: Literal["pnn", "set", "pair"] = (
+        "pnn"  # "pair": a PairValue (settings in [pair_value]) is the reward
+    )
+    inputs: Inputs = "both"
+    embedding_size: int = setting(16, least=1)
+    hidden_size: int = setting(128, least=1)
+    width: int = setting(32, least=1)  # "set" only
+    layers: int = setting(1, least=0)  # "set" only
+    heads: int = setting(2, least=1)  # "set" only
+    members: int = setting(1, least=1)  # independently initialised copies, averaged
+    caution: float = setting(
+        0.0, least=0
+    )  # policy reward: mean logit minus this many standard deviations of the members
+    dropout: float = setting(0.0, least=0, most=0.9)
+    epochs: int = setting(10, least=1)
+    batch_size: int = setting(32, least=1)
+    learning_rate: float = setting(0.001, least=0)
+    weight_decay: float = setting(0.0, least=0)
+    patience: int = setting(0, least=0)  # epochs without a better validation loss before stopping; 0: never
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width % self.heads:
+            raise ConfigError(
+                f"setting reward.heads must divide reward.width, got {self.heads} heads and width {self.width}"
+            )
+
+
+@dataclass(frozen=True)
+class PairValueConfig(Section):
+    """The learned value that is a sum over items and pairs, its training, and the exact search over it."""
+
+    section = "pair_value"
+
+    inputs: Inputs = "both"
+    embedding_size: int = setting(16, least=1)
+    hidden_size: int = setting(64, least=1)
+    rank: int = setting(32, least=1)  # of the bilinear form between two items, given the user
+    pair_hidden_size: int = setting(0, least=0)  # a small network per pair besides; 0: none
+    members: int = setting(1, least=1)
+    dropout: float = setting(0.0, least=0, most=0.9)
+    epochs: int = setting(10, least=1)
+    batch_size: int = setting(256, least=1)
+    learning_rate: float = setting(0.001, least=0)
+    weight_decay: float = setting(0.0, least=0)
+    patience: int = setting(0, least=0)
+    time_limit_seconds: float = setting(0.0, least=0)  # per request, for the exact search; 0: none
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Section):
+    """RLfD (section 4.2): which losses train the policy (phase 2), and how long."""
+
+    section = "training"
+
+    alpha: float = setting(0.5, least=0, most=1)  # weight of the supervised loss; 1 - alpha that of REINFORCE
+    policy_sampling: bool = True  # decoder inputs sampled from the policy rather than the demonstration
+    target: Literal["card", "set", "clicked"] = "card"
+    shuffle_card: bool = True  # the paper: items of a card are randomly permuted
+    samples: int = setting(5, least=1)  # m, cards drawn per request
+    hill_climbing: bool = True  # learn from the best of the m samples rather than from all of them
+    baseline: Literal["none", "leave_one_out", "greedy"] = "none"
+    temperature: float = setting(1.0, least=1e-3)
+    temperature_end: float | None = setting(None, least=1e-3)  # linear over the epochs; none: constant
+    entropy: float = setting(0.0, least=0)  # bonus per nat of the policy's entropy
+    entropy_end: float | None = setting(None, least=0)
+    warm_start_epochs: int = setting(0, least=0)  # first epochs with the supervised loss alone
+    epochs: int = setting(10, least=1)
+    batch_size: int = setting(32, least=1)
+    learning_rate: float = setting(0.001, least=0)
+    weight_decay: float = setting(0.0, least=0)
+    clip_norm: float = setting(0.0, least=0)  # of the gradient; 0: no clipping
+    patience: int = setting(0, least=0)
+    seed: int = setting(0, least=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.baseline == "leave_one_out" and self.samples < 2 and self.alpha < 1:
+            raise ConfigError("setting training.baseline=leave_one_out needs training.samples of at least 2")
+
+
+@dataclass(frozen=True)
+class Config(Section):
+    """All settings of a recommender."""
+
+    model: Literal["policy", "pair_value"] = "policy"
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    pair_value: PairValueConfig = field(default_factory=PairValueConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON or TOML would hold them; settings that are none are left out."""
+        return {
+            name: {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], base: Config | None = None) -> Config:
+        """`base` (the defaults if none) with `values` in place of its own; an unknown name is an error."""
+        config = cls() if base is None else base
+        for name, value in values.items():
+            _refuse_unknown(name, [f.name for f in fields(config)], "")
+            current = getattr(config, name)
+            if not isinstance(current, Section):
+                config = replace(config, **{name: value})
+                continue
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"setting {name} is a group of settings, got {value!r}")
+            for inner in value:
+                _refuse_unknown(inner, [f.name for f in fields(current)], f"{name}.")  # type: ignore[arg-type]
+            config = replace(config, **{name: replace(current, **value)})  # type: ignore[type-var]
+        return config
+
+    @classmethod
+    def from_toml(cls, path: Path | str) -> Config:
+        """Settings from a TOML file; `preset = "..."` at its top says what the rest changes."""
+        try:
+            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read settings from {path}: {error.strerror}") from error
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{path} is not valid TOML: {error}") from error
+        name = values.pop("preset", None)
+        return cls.from_dict(values, base=None if name is None else preset(name))
+
+    def with_overrides(self, overrides: Iterable[str]) -> Config:
+        """`["policy.beam=5", "model=policy"]` applied in order; each value is read as its setting's type."""
+        config = self
+        for text in overrides:
+            name, equals, raw = text.partition("=")
+            if not equals:
+                raise ConfigError(f"an override reads section.name=value, got {text!r}")
+            section, _, inner = name.strip().rpartition(".")
+            owner: Any = config
+            if section:
+                _refuse_unknown(section, [f.name for f in fields(config)], "")
+                owner = getattr(config, section)
+            if not isinstance(owner, Section):
+                raise ConfigError(f"setting {section} is not a group, so it has no {inner!r}")
+            known = [f.name for f in fields(owner)]  # type: ignore[arg-type]
+            _refuse_unknown(inner, known, f"{section}." if section else "")
+            value = _parsed(name.strip(), raw.strip(), get_type_hints(type(owner))[inner])
+            config = Config.from_dict({section: {inner: value}} if section else {inner: value}, base=config)
+        return config
+
+
+def _refuse_unknown(name: str, known: list[str], prefix: str) -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {prefix}{near[0]}?" if near else f"; known: {', '.join(known)}"
+    raise ConfigError(f"unknown setting {prefix}{name}{hint}")
+
+
+def _options(kind: Any) -> tuple[Any, bool]:
+    """The type of a setting without its `| None`, and whether none is allowed."""
+    if get_origin(kind) in (Union, types.UnionType):
+        inner = [k for k in get_args(kind) if k is not type(None)]
+        return inner[0], True
+    return kind, False
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    """`value` if it is of the declared kind (a whole number will do for a float), else an error naming the setting."""
+    kind, optional = _options(kind)
+    if value is None and optional:
+        return None
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ConfigError(f"setting {name} must be one of {', '.join(get_args(kind))}, got {value!r}")
+        return value
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)) or value != value:
+        raise ConfigError(f"setting {name} must be {kind.__name__}, got {value!r}")
+    return value
+
+
+def _parsed(name: str, text: str, kind: Any) -> Any:
+    """Text of an override as the setting's type."""
+    kind, optional = _options(kind)
+    if optional and text.lower() == "none":
+        return None
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"setting {name} must be true or false, got {text!r}")
+        return text.lower() == "true"
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            raise ConfigError(f"setting {name} must be {kind.__name__}, got {text!r}") from None
+    if get_origin(kind) is Literal:
+        return text
+    raise ConfigError(f"setting {name} is a group of settings; set one of its members, as in {name}.x=...")
+
+
+# The defaults are the numbers of the paper's appendix C. Departures are named here, their measured gains in docs/paper.md.
+PRESETS: dict[str, Config] = {
+    "paper": Config(),
+    "best": Config(
+        model="pair_value",
+        reward=RewardConfig(kind="pair", batch_size=256, patience=2),
+        pair_value=PairValueConfig(patience=2),
+        training=TrainingConfig(
+            target="clicked",
+            samples=8,
+            hill_climbing=False,
+            baseline="leave_one_out",
+            warm_start_epochs=1,
+            batch_size=256,
+            clip_norm=1.0,
+            patience=3,
+        ),
+    ),
+    "tiny": Config(
+        policy=PolicyConfig(
+            embedding_size=4, width=8, encoder_layers=1, feed_forward_size=8, decoder_layers=1
+        ),
+        reward=RewardConfig(embedding_size=4, hidden_size=8, width=8, epochs=2),
+        pair_value=PairValueConfig(embedding_size=4, hidden_size=8, rank=4, epochs=2, batch_size=32),
+        training=TrainingConfig(epochs=2),
+    ),
+}
+
+# The seven rows of the paper's ablation table, as overrides of the preset "paper".
+ABLATIONS: dict[str, tuple[str, ...]] = {
+    "RL(w/o hill-climbing)": ("training.alpha=0", "training.hill_climbing=false", "training.samples=1"),
+    "RL(w/ hill-climbing)": ("training.alpha=0",),
+    "SL(w/o policy-sampling)": ("training.alpha=1", "training.policy_sampling=false"),
+    "SL(w/ policy-sampling)": ("training.alpha=1",),
+    "RL(w/o hill-climbing) + SL(w/ policy-sampling)": ("training.hill_climbing=false", "training.samples=1"),
+    "RL(w/ hill-climbing) + SL(w/o policy-sampling)": ("training.policy_sampling=false",),
+    "RL(w/ hill-climbing) + SL(w/ policy-sampling)": (),
+}
+
+
+def preset(name: str) -> Config:
+    """The settings known by this name: `paper`, `best` or `tiny`."""
+    if name not in PRESETS:
+        near = difflib.get_close_matches(name, PRESETS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"unknown preset {name!r}{hint} (there are {', '.join(PRESETS)})")
+    return PRESETS[name]

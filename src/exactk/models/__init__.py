@@ -1,0 +1,1 @@
+"""The networks: weights and forward passes only; no loops over data, no losses, no search."""

@@ -1,0 +1,35 @@
+"""A value of cards as the mean of members, each a network of its own: their spread says how sure it is.
+
+Knows nothing of what the members are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from exactk.problem.batch import Batch
+
+
+class Ensemble(nn.Module):
+    """Members (one will do) that give the logit of P(r=1|A,u); forward: the mean logit [B, S] of cards [B, S, K]."""
+
+    def __init__(self, members: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def member_logits(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "M B S"]:
+        """What each member says; in training each has its own loss."""
+        return torch.stack([member(batch, cards) for member in self.members])
+
+    def forward(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
+        """The logit of every card's click probability (-1: no item, in a card shorter than the longest)."""
+        return self.member_logits(batch, cards).mean(0)
+
+    def cautious(self, batch: Batch, cards: Int[Tensor, "B S K"], caution: float) -> Float[Tensor, "B S"]:
+        """The logit less `caution` standard deviations of the members: the best of many guesses is a lucky guess."""
+        logits = self.member_logits(batch, cards)
+        return logits.mean(0) - caution * logits.std(0, correction=0)

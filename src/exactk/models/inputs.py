@@ -1,0 +1,109 @@
+"""From a batch to vectors: x_s and x_u from ids, features or both, and the input layer x_i of the paper (eq. 4).
+
+Knows nothing of graphs or cards.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from exactk.config import Inputs, InputSizes
+from exactk.errors import ConfigError, InputError
+from exactk.problem.batch import Batch
+
+
+class Vectors(nn.Module):
+    """x_s of every candidate and x_u of the user: id embeddings, features, or the one followed by the other."""
+
+    def __init__(self, inputs: Inputs, sizes: InputSizes, embedding_size: int) -> None:
+        super().__init__()
+        if inputs == "features" and not (sizes.user_feature_size and sizes.item_feature_size):
+            raise ConfigError(
+                "inputs=features needs features of users and of items, and this data lacks them"
+            )
+        with_ids = inputs != "features"
+        self.users = nn.Embedding(sizes.num_users, embedding_size) if with_ids else None
+        self.items = nn.Embedding(sizes.num_items, embedding_size) if with_ids else None
+        self.user_feature_size = 0 if inputs == "ids" else sizes.user_feature_size
+        self.item_feature_size = 0 if inputs == "ids" else sizes.item_feature_size
+        self.user_size = embedding_size * with_ids + self.user_feature_size
+        self.item_size = embedding_size * with_ids + self.item_feature_size
+
+    def user(self, batch: Batch) -> Float[Tensor, "B Du"]:
+        """x_u."""
+        return joined(self.users, batch.user, batch.user_features, self.user_feature_size, "user")
+
+    def item(self, batch: Batch, at: Int[Tensor, "B R"] | None = None) -> Float[Tensor, "B R Di"]:
+        """x_s of every candidate, or of the positions `at` of each request."""
+        ids, features = batch.item, batch.item_features
+        if at is not None:
+            request = torch.arange(len(at), device=at.device).unsqueeze(1)
+            ids = ids[request, at]
+            features = None if features is None else features[request, at]
+        return joined(self.items, ids, features, self.item_feature_size, "item")
+
+
+def joined(
+    table: nn.Embedding | None, ids: Tensor, features: Tensor | None, feature_size: int, name: str
+) -> Tensor:
+    """The id's embedding followed by the features, whichever of them are used."""
+    parts = [] if table is None else [table(ids)]
+    if feature_size:
+        if features is None or features.shape[-1] != feature_size:
+            given = "none" if features is None else str(features.shape[-1])
+            raise InputError(f"this model reads {feature_size} {name} features, the batch has {given}")
+        parts.append(features)
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+class CommonVectors(nn.Module):
+    """x_s and x_u of one size, so that they can be multiplied: id embeddings as they are, anything else mapped to it."""
+
+    def __init__(self, inputs: Inputs, sizes: InputSizes, embedding_size: int) -> None:
+        super().__init__()
+        self.vectors = Vectors(inputs, sizes, embedding_size)
+        self.size = embedding_size
+        self.map_user = self._map(self.vectors.user_size)
+        self.map_item = self._map(self.vectors.item_size)
+
+    def _map(self, size: int) -> nn.Module:
+        return nn.Identity() if size == self.size else nn.Linear(size, self.size)
+
+    def user(self, batch: Batch) -> Float[Tensor, "B E"]:
+        """x_u."""
+        mapped: Tensor = self.map_user(self.vectors.user(batch))
+        return mapped
+
+    def item(self, batch: Batch, at: Int[Tensor, "B R"] | None = None) -> Float[Tensor, "B R E"]:
+        """x_s of every candidate, or of the positions `at` of each request."""
+        mapped: Tensor = self.map_item(self.vectors.item(batch, at))
+        return mapped
+
+    def on_cards(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K E"]:
+        """x_s of the items on cards; absent ones (-1) hold some candidate's and are for the caller to mask."""
+        at = cards.clamp(min=0).flatten(1)  # B S*K
+        if at.shape[1] < batch.item.shape[1]:
+            return self.item(batch, at).unflatten(1, cards.shape[1:])
+        request = torch.arange(len(at), device=at.device).unsqueeze(1)
+        return self.item(batch)[request, at].unflatten(1, cards.shape[1:])
+
+
+class InputLayer(nn.Module):
+    """x_i = ReLU(W_I [x_s; x_u] + b_I) (eq. 4).
+
+    W_I acts on the two halves apart, W_S x_s + W_U x_u: the user's half is computed once, not N times.
+    """
+
+    def __init__(self, vectors: Vectors, width: int) -> None:
+        super().__init__()
+        self.vectors = vectors
+        self.item_weight = nn.Linear(vectors.item_size, width)
+        self.user_weight = nn.Linear(vectors.user_size, width, bias=False)
+
+    def forward(self, batch: Batch) -> Float[Tensor, "B N D"]:
+        """x_i of every candidate."""
+        item = self.item_weight(self.vectors.item(batch))  # B N D
+        user = self.user_weight(self.vectors.user(batch))  # B D
+        return (item + user.unsqueeze(1)).relu()

@@ -1,0 +1,103 @@
+"""The decoder of GAttN: a recurrent state, a glimpse at the nodes, a pointer to one of them (eq. 11 to 13).
+
+Knows no constraints: its scores are raw, what may be chosen is `search.feasible`'s business.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from exactk.config import PolicyConfig
+
+
+class Encoded(NamedTuple):
+    """B encoded requests: node embeddings h_j, and their keys W_D2 h_j and W_D4 h_j, computed once for all steps."""
+
+    nodes: Float[Tensor, "B N D"]
+    glimpse_keys: Float[Tensor, "B N D"]
+    pointer_keys: Float[Tensor, "B N D"]
+    present: Bool[Tensor, "B N"] | None  # none: all positions are real
+
+
+class State(NamedTuple):
+    """The decoder before a choice, S rows per request: d_t is the last layer's hidden vector. A GRU uses no cell."""
+
+    hidden: Float[Tensor, "B S L D"]
+    cell: Float[Tensor, "B S L D"]
+
+
+class Pointer(nn.Module):
+    """g(d, a) as stacked LSTM or GRU cells; glimpse and pointer as additive attention over the nodes."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        D = config.width
+        self.num_layers = config.decoder_layers
+        make = nn.LSTM if config.cell == "lstm" else nn.GRU
+        self.recurrent = make(D, D, num_layers=config.decoder_layers, batch_first=True)
+        self.glimpse_query = nn.Linear(D, D, bias=False)  # W_D1
+        self.glimpse_key = nn.Linear(D, D, bias=False)  # W_D2
+        self.glimpse_vector = nn.Linear(D, 1, bias=False)  # v_D1
+        self.pointer_query = nn.Linear(2 * D, D, bias=False)  # W_D3
+        self.pointer_key = nn.Linear(D, D, bias=False)  # W_D4
+        self.pointer_vector = nn.Linear(D, 1, bias=False)  # v_D2
+
+    def encode(self, nodes: Float[Tensor, "B N D"], present: Bool[Tensor, "B N"] | None) -> Encoded:
+        """Keys of the nodes, once per request."""
+        return Encoded(nodes, self.glimpse_key(nodes), self.pointer_key(nodes), present)
+
+    def start(self, encoded: Encoded, num_rows: int) -> State:
+        """d_1 = g(0, 0) (eq. 11), the same for every request and row."""
+        nodes = encoded.nodes
+        B, _, D = nodes.shape
+        zero = nodes.new_zeros(1, 1, self.num_layers, D)
+        state = self._advance(nodes.new_zeros(1, 1, D), State(zero, zero))
+        return State(*(part.expand(B, num_rows, -1, -1) for part in state))
+
+    def advance(self, encoded: Encoded, state: State, position: Int[Tensor, "B S"]) -> State:
+        """d_t = g(d_t-1, a_t-1) with a the chosen node's embedding (eq. 11)."""
+        request = torch.arange(len(position), device=position.device).unsqueeze(1)
+        return self._advance(encoded.nodes[request, position], state)
+
+    def step(self, encoded: Encoded, state: State) -> Float[Tensor, "B S N"]:
+        """Scores of every node as the next choice."""
+        return self.point(encoded, state.hidden[:, :, -1])
+
+    def replay(self, encoded: Encoded, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
+        """The scores before each choice of given cards: the recurrence over K steps, then all pointers at once."""
+        B, S, K = cards.shape
+        N, D = encoded.nodes.shape[1:]
+        request = torch.arange(B, device=cards.device)[:, None, None]
+        inputs = nn.functional.pad(
+            encoded.nodes[request, cards[:, :, :-1]], (0, 0, 1, 0)
+        )  # B S K D, zero first
+        outputs, _ = self.recurrent(inputs.view(B * S, K, D))
+        return self.point(encoded, outputs.reshape(B, S * K, D)).view(B, S, K, N)
+
+    def point(self, encoded: Encoded, decoded: Float[Tensor, "B R D"]) -> Float[Tensor, "B R N"]:
+        """Glimpse c_t and \\hat d_t = [d_t; c_t] (eq. 12), then the pointer's u_tj (eq. 13), unmasked."""
+        glimpse = additive(self.glimpse_query(decoded), encoded.glimpse_keys, self.glimpse_vector)  # B R N
+        if encoded.present is not None:
+            glimpse = glimpse.masked_fill(~encoded.present.unsqueeze(1), torch.finfo(glimpse.dtype).min)
+        context = glimpse.softmax(-1) @ encoded.nodes  # B R D
+        query = self.pointer_query(torch.cat([decoded, context], -1))
+        return additive(query, encoded.pointer_keys, self.pointer_vector)
+
+    def _advance(self, inputs: Float[Tensor, "B S D"], state: State) -> State:
+        B, S, L, D = state.hidden.shape
+        rows = [part.reshape(B * S, L, D).transpose(0, 1).contiguous() for part in state]  # L B*S D
+        lstm = isinstance(self.recurrent, nn.LSTM)
+        _, after = self.recurrent(inputs.reshape(B * S, 1, D), (rows[0], rows[1]) if lstm else rows[0])
+        hidden, cell = after if lstm else (after, rows[1])
+        return State(*(part.transpose(0, 1).reshape(B, S, L, D) for part in (hidden, cell)))
+
+
+def additive(
+    query: Float[Tensor, "B R D"], keys: Float[Tensor, "B N D"], vector: nn.Linear
+) -> Float[Tensor, "B R N"]:
+    """v^T tanh(query + key_j) for every row and node (Bahdanau's attention)."""
+    return vector((query.unsqueeze(2) + keys.unsqueeze(1)).tanh_()).squeeze(-1)

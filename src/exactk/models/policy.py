@@ -1,0 +1,87 @@
+"""Policy: GAttN, P(A|S,u), as input layer, encoder and pointer tied together; writes a card one position at a time.
+
+Knows neither losses nor search, and no constraints: `search` masks its scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from exactk.config import InputSizes, PolicyConfig
+from exactk.models.encoder import Encoder
+from exactk.models.initial import initialise
+from exactk.models.inputs import InputLayer, Vectors
+from exactk.models.pointer import Encoded, Pointer, State
+from exactk.problem.batch import Batch
+
+
+class Policy(nn.Module):
+    """Graph attention network: `encode` once per request, then `start`, and `step` and `advance` once per choice."""
+
+    def __init__(
+        self, config: PolicyConfig, sizes: InputSizes, generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.sizes = sizes
+        self.inputs = InputLayer(Vectors(config.inputs, sizes, config.embedding_size), config.width)
+        self.encoder = Encoder(config)
+        self.pointer = Pointer(config)
+        initialise(self, generator)
+
+    def encode(self, batch: Batch) -> Encoded:
+        """The requests' graphs as node embeddings and keys."""
+        present = None if bool(batch.present.all()) else batch.present
+        return self.pointer.encode(self.encoder(self.inputs(batch), present), present)
+
+    def start(self, encoded: Encoded, num_rows: int = 1) -> State:
+        """The state before the first choice, for `num_rows` rows (samples, beams) per request."""
+        return self.pointer.start(encoded, num_rows)
+
+    def step(self, encoded: Encoded, state: State) -> Float[Tensor, "B S N"]:
+        """Raw scores of every position as the next choice."""
+        return self.pointer.step(encoded, state)
+
+    def advance(self, encoded: Encoded, state: State, position: Int[Tensor, "B S"]) -> State:
+        """The state after choosing `position` in every row."""
+        return self.pointer.advance(encoded, state, position)
+
+    def replay(self, encoded: Encoded, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
+        """The scores before each choice of given cards, all steps at once."""
+        return self.pointer.replay(encoded, cards)
+
+    def attention(self, batch: Batch) -> Float[Tensor, "B L H N N"]:
+        """What every candidate attends to in the encoder, per layer and head."""
+        return self.encoder.attention(self.inputs(batch), batch.present)
+
+    def steps(self, batch: Batch) -> PolicySteps:
+        """This policy bound to a batch, encoded once: what the functions of `search` ask for."""
+        return PolicySteps(self, self.encode(batch))
+
+
+@dataclass(frozen=True)
+class PolicySteps:
+    """A policy and the requests it is to write cards for (a `search.Steps`)."""
+
+    policy: Policy
+    encoded: Encoded
+
+    def start(self, num_rows: int) -> State:
+        """The state before the first choice."""
+        return self.policy.start(self.encoded, num_rows)
+
+    def step(self, state: State) -> Float[Tensor, "B S N"]:
+        """Raw scores of every position."""
+        return self.policy.step(self.encoded, state)
+
+    def advance(self, state: State, position: Int[Tensor, "B S"]) -> State:
+        """The state after choosing."""
+        return self.policy.advance(self.encoded, state, position)
+
+    def replay(self, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
+        """The scores along given cards."""
+        return self.policy.replay(self.encoded, cards)

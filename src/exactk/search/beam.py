@@ -1,0 +1,91 @@
+"""Beam search: the W likeliest cards begun, batched over requests; a card is a set, so its orders count once.
+
+Knows no network.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from exactk.search.feasible import Feasible
+from exactk.search.steps import Steps, log_probabilities, take_rows
+
+
+class Beams(NamedTuple):
+    """The W likeliest cards found per request, best first; where there are fewer, cards of -1 with log_prob -inf."""
+
+    cards: Int[Tensor, "B W K"]
+    log_prob: Float[Tensor, "B W"]
+
+
+def beam(steps: Steps[Any], feasible: Feasible, width: int, temperature: float = 1.0) -> Beams:
+    """Keep the `width` likeliest distinct sets at every step.
+
+    A set reached in several orders keeps the likeliest of them. Ties go to the better parent, then the lower position.
+    """
+    prefix, state = feasible.start(1), steps.start(1)
+    total = torch.zeros(prefix.cards.shape[:2], device=prefix.open.device)  # B W
+    identity = torch.zeros_like(total, dtype=torch.long)  # of the set chosen so far
+    for t in range(feasible.longest):
+        allowed = feasible.allowed(prefix)
+        log_probs = log_probabilities(steps.step(state), allowed, temperature)
+        sets = identity.unsqueeze(-1) + set_keys(allowed.shape[2], allowed.device)  # B W N
+        if feasible.ragged:  # a finished card has one expansion, itself
+            live = feasible.live(t).unsqueeze(-1)
+            log_probs = log_probs.where(live, stay(log_probs))
+            sets = sets.where(live, identity.unsqueeze(-1))
+        total, chosen = likeliest_sets(
+            (total.unsqueeze(-1) + log_probs).flatten(1), sets.flatten(1), width, t + 1
+        )
+        identity = sets.flatten(1).gather(1, chosen)
+        parent, position = chosen // allowed.shape[2], chosen % allowed.shape[2]
+        if feasible.ragged:
+            position = position.where(feasible.live(t), -1)
+        prefix = feasible.extend(take_rows(prefix, parent), position)
+        if t + 1 < feasible.longest:
+            state = steps.advance(take_rows(state, parent), position)
+    missing = width - total.shape[1]
+    cards = prefix.cards.masked_fill((total == -torch.inf).unsqueeze(-1), -1)
+    return Beams(
+        torch.nn.functional.pad(cards, (0, 0, 0, missing), value=-1),
+        torch.nn.functional.pad(total, (0, missing), value=-torch.inf),
+    )
+
+
+def likeliest_sets(
+    log_prob: Float[Tensor, "B E"], sets: Int[Tensor, "B E"], width: int, num_orders: int
+) -> tuple[Float[Tensor, "B W"], Int[Tensor, "B W"]]:
+    """The `width` likeliest expansions of distinct sets, each reachable from at most `num_orders` parents.
+
+    Where fewer are possible, the rest name the best one again, at -inf, so that every row stays a valid prefix.
+    """
+    log_prob, order = log_prob.sort(descending=True, stable=True)
+    # Each set appears at most `num_orders` times, so this many hold `width` distinct ones.
+    log_prob, order = log_prob[:, : width * num_orders], order[:, : width * num_orders]
+    if num_orders > 1:
+        ids = sets.gather(1, order)
+        repeated = (ids.unsqueeze(2) == ids.unsqueeze(1)).tril(-1).any(-1)
+        log_prob, fresh = log_prob.masked_fill(repeated, -torch.inf).sort(descending=True, stable=True)
+        log_prob, order = log_prob[:, :width], order.gather(1, fresh[:, :width])
+    return log_prob, order.where(log_prob > -torch.inf, order[:, :1])
+
+
+def stay(log_probs: Float[Tensor, "B W N"]) -> Float[Tensor, "N"]:
+    """Expansions of a finished card: one, named by position 0, certain."""
+    only = torch.full_like(log_probs[0, 0], -torch.inf)
+    only[0] = 0.0
+    return only
+
+
+@lru_cache(maxsize=64)
+def set_keys(num_positions: int, device: torch.device) -> Int[Tensor, "N"]:
+    """One number per position such that sums of them tell sets apart: powers of two, or random beyond 62 positions."""
+    if num_positions <= 62:
+        return 2 ** torch.arange(num_positions, device=device)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(2**62, (num_positions,), generator=generator).to(device)

@@ -1,0 +1,190 @@
+"""Which positions may be chosen next: clique rule, no repeat, caps, pins, and never a dead end.
+
+Knows neither models nor scores. The same mask serves sampling, likelihood, greedy and beam.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from exactk.errors import InfeasibleError
+from exactk.problem.batch import Batch
+from exactk.problem.graph import Requests
+from exactk.search.lookahead import ask_engine, cheap_bounds
+
+
+class Prefix(NamedTuple):
+    """Cards begun: what was chosen so far, in order, and what the rules so far leave open."""
+
+    open: Bool[Tensor, "B S N"]
+    cards: Int[Tensor, "B S t"]
+
+
+@dataclass(frozen=True)
+class Feasible:
+    """The rules of B requests, ready to be asked step by step.
+
+    Pinned positions are chosen before all others (in the order the model likes), so that the model sees them when
+    it chooses their companions. In a `safe` request no order of choosing can end early; only in the others does
+    a step look ahead, and only where a cheap bound leaves doubt does it ask the exact engine.
+    """
+
+    batch: Batch
+    graph: Bool[Tensor, "B N N"]  # diagonal cleared
+    open: Bool[Tensor, "B N"]
+    safe: Bool[Tensor, "B"]
+    all_safe: bool
+    complete: bool  # every pair of present positions is allowed, in every request
+    has_pins: bool
+    ragged: bool  # card sizes differ
+    longest: int  # the largest card size
+
+    @classmethod
+    def of(cls, batch: Batch) -> Feasible:
+        """Read the rules of a batch once."""
+        others = ~torch.eye(batch.present.shape[1], dtype=torch.bool, device=batch.present.device)
+        graph = batch.graph & others
+        open_ = batch.present
+        strangers = (open_.unsqueeze(1) & others & ~graph).sum(-1) * open_  # B N
+        missing = strangers.amax(-1)
+        # A choice shuts out itself and at most `missing` strangers: if more are open than K - 1 choices can shut
+        # out, there is always another. N=50, K=4, at most 9 strangers: 50 > 3 * 10, safe.
+        shut = (batch.card_size - 1) * (missing + 1)
+        if batch.cap.shape[1]:
+            # A cap m is full after every m choices and then shuts at most its largest group.
+            times = (batch.card_size - 1).unsqueeze(1) // batch.cap.clamp(min=1)  # B C
+            shut = shut + (times * same_group(batch).sum(-1).amax(-1)).sum(-1)
+            open_ = open_ & ((batch.cap.unsqueeze(-1) > 0) | (batch.group < 0)).all(1)
+        pinned = batch.pinned.any(-1)
+        safe = (open_.sum(-1) > shut) & ~pinned
+        # One look at the device for everything that steers Python.
+        sizes = batch.card_size
+        steering = [safe.all(), missing.max() == 0, pinned.any(), sizes.max() != sizes.min(), sizes.max()]
+        all_safe, complete, has_pins, ragged, longest = torch.stack([s.long() for s in steering]).tolist()
+        if has_pins:
+            open_ = open_ & (graph | ~batch.pinned.unsqueeze(1) | ~others).all(
+                -1
+            )  # allowed with every other pin
+        return cls(
+            batch, graph, open_, safe, bool(all_safe), bool(complete), bool(has_pins), bool(ragged), longest
+        )
+
+    def start(self, num_rows: int) -> Prefix:
+        """Nothing chosen yet, in `num_rows` rows per request."""
+        B, N = self.open.shape
+        nothing = torch.empty(B, num_rows, 0, dtype=torch.long, device=self.open.device)
+        return Prefix(self.open.unsqueeze(1).expand(B, num_rows, N), nothing)
+
+    def allowed(self, prefix: Prefix) -> Bool[Tensor, "B S N"]:
+        """The positions that may be chosen next; after the last choice of a card the answer has no meaning."""
+        if self.all_safe:
+            return prefix.open
+        if (
+            prefix.cards.shape[2] == 0 and prefix.cards.shape[1] > 1
+        ):  # before the first choice all rows are one
+            return self.allowed(self.start(1)).expand_as(prefix.open)
+        allowed = self._completable(prefix)
+        if prefix.cards.shape[2] == 0:
+            self._refuse_infeasible(allowed)
+        return allowed
+
+    def extend(self, prefix: Prefix, position: Int[Tensor, "B S"]) -> Prefix:
+        """The prefix after choosing `position` in every row (-1: card finished, nothing changes)."""
+        cards = torch.cat([prefix.cards, position.unsqueeze(-1)], -1)
+        at = position.clamp(min=0) if self.ragged else position
+        if self.complete:
+            open_ = prefix.open.scatter(-1, at.unsqueeze(-1), False)
+        else:
+            request = torch.arange(len(at), device=at.device).unsqueeze(1)
+            open_ = prefix.open & self.graph[request, at]
+        if self.batch.cap.shape[1]:
+            open_ = open_ & self._below_caps(cards)
+        if self.ragged:
+            open_ = torch.where((position < 0).unsqueeze(-1), prefix.open, open_)
+        return Prefix(open_, cards)
+
+    def along(self, cards: Int[Tensor, "B S K"]) -> Bool[Tensor, "B S K N"]:
+        """What was allowed before each choice of these cards."""
+        prefix = self.start(cards.shape[1])
+        allowed = [self.allowed(prefix)]
+        for t in range(cards.shape[2] - 1):
+            prefix = self.extend(prefix, cards[:, :, t])
+            allowed.append(self.allowed(prefix))
+        return torch.stack(allowed, 2)
+
+    def live(self, step: int) -> Bool[Tensor, "B 1"]:
+        """Requests whose card is unfinished before choice number `step` (0 is the first)."""
+        return (self.batch.card_size > step).unsqueeze(1)
+
+    def _completable(self, prefix: Prefix) -> Bool[Tensor, "B S N"]:
+        """Open positions after which a valid card can still be completed."""
+        candidates = prefix.open
+        needed = (self.batch.card_size - prefix.cards.shape[2] - 1)[
+            :, None, None
+        ]  # more choices after this one
+        possible, sure = cheap_bounds(prefix.open, self._graph_as_numbers, needed)
+        if self.batch.cap.shape[1]:
+            sure = needed <= 0  # the bound counts cliques, not caps
+        if self.has_pins:
+            waiting = self.batch.pinned.unsqueeze(1) & ~mark(prefix.cards, prefix.open.shape[2])
+            num_waiting = waiting.sum(-1, keepdim=True)
+            candidates = torch.where(num_waiting > 0, candidates & waiting, candidates)
+            possible = possible & (num_waiting <= needed + 1)
+            sure = sure & (num_waiting == 0) | (needed <= 0)
+        candidates = candidates & possible
+        doubtful = (candidates & ~(sure | self.safe[:, None, None])).any(-1)  # B S
+        if not doubtful.any():
+            return candidates
+        chosen = mark(prefix.cards, prefix.open.shape[2])
+        exact = ask_engine(self._requests, chosen, doubtful)
+        return candidates & (exact | ~doubtful.unsqueeze(-1))
+
+    def _below_caps(self, cards: Int[Tensor, "B S t"]) -> Bool[Tensor, "B S N"]:
+        """Positions none of whose groups is full."""
+        chosen = mark(cards, self.open.shape[1]).unsqueeze(1).to(torch.float32)  # B 1 S N
+        counts = chosen @ self._groups_as_numbers  # B C S N
+        counted = (self.batch.group >= 0).unsqueeze(2)
+        return ((counts < self.batch.cap[:, :, None, None]) | ~counted).all(1)
+
+    def _refuse_infeasible(self, allowed: Bool[Tensor, "B 1 N"]) -> None:
+        stuck = ~allowed.any(-1).squeeze(1)
+        if stuck.any():
+            b = int(stuck.nonzero()[0])
+            size, num = int(self.batch.card_size[b]), int(self.batch.present[b].sum())
+            raise InfeasibleError(
+                f"request {b} of the batch has no valid card: no {size} of its {num} candidates may all stand together"
+            )
+
+    @cached_property
+    def _graph_as_numbers(self) -> Float[Tensor, "B N N"]:
+        return self.graph.to(torch.float32)
+
+    @cached_property
+    def _groups_as_numbers(self) -> Float[Tensor, "B C N N"]:
+        return same_group(self.batch).to(torch.float32)
+
+    @cached_property
+    def _requests(self) -> Requests:
+        return self.batch.requests()
+
+
+def same_group(batch: Batch) -> Bool[Tensor, "B C N N"]:
+    """Pairs that a cap counts together (a counted position with itself, too)."""
+    counted = (batch.group >= 0) & batch.present.unsqueeze(1)
+    return (
+        (batch.group.unsqueeze(-1) == batch.group.unsqueeze(-2))
+        & counted.unsqueeze(-1)
+        & counted.unsqueeze(-2)
+    )
+
+
+def mark(cards: Int[Tensor, "B S t"], num_positions: int) -> Bool[Tensor, "B S N"]:
+    """Cards as sets: True at each chosen position (-1 marks nothing)."""
+    marks = torch.zeros(*cards.shape[:2], num_positions + 1, dtype=torch.bool, device=cards.device)
+    return marks.scatter_(-1, cards.remainder(num_positions + 1), True)[..., :num_positions]
