@@ -1,0 +1,114 @@
+"""Checks on the candidates of a batch: shapes, K against N, duplicates, items included and excluded.
+
+Knows no rule. Every error names the offender and the index of its request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from exactk.errors import InputError
+from exactk.problem.columns import Columns, codes, flat_ids, nearest
+
+Wishes = Sequence[Sequence[Any] | np.ndarray | None] | None
+
+
+def check_columns(columns: Columns, fields: Sequence[str]) -> None:
+    """Every field asked for is there, and all columns have the [B, N] of `item_id`."""
+    for field in ("item_id", *fields):
+        if field not in columns:
+            raise InputError(f'the items have no field "{field}"{nearest(field, columns)}')
+    shape = np.shape(columns["item_id"])
+    if len(shape) != 2:
+        raise InputError(f'"item_id" must be [B, N], got shape {shape}')
+    for field in fields:
+        if np.shape(columns[field])[:2] != shape:
+            raise InputError(f'"{field}" has shape {np.shape(columns[field])}, "item_id" has {shape}')
+
+
+def sizes(
+    card_size: int | Sequence[int] | np.ndarray, present: Bool[np.ndarray, "B N"]
+) -> Int32[np.ndarray, "B"]:
+    """K per request: whole, at least 1, at most the number of candidates."""
+    size = np.asarray(card_size)
+    if size.dtype.kind not in "iu" or size.ndim > 1:
+        raise InputError(f"the card size k must be a whole number (or one per request), got {card_size!r}")
+    if size.ndim == 1 and len(size) != len(present):
+        raise InputError(f"got {len(size)} card sizes for {len(present)} requests")
+    num_candidates = present.sum(1)
+    size = np.broadcast_to(size, len(present))
+    if (num_candidates == 0).any():
+        raise InputError(f"request {np.argmin(num_candidates)} has no candidates")
+    if (size < 1).any():
+        b = int(np.argmax(size < 1))
+        raise InputError(f"request {b}: the card size k must be at least 1, got {size[b]}")
+    if (size > num_candidates).any():
+        b = int(np.argmax(size > num_candidates))
+        raise InputError(f"request {b}: a card of {size[b]} cannot be made of {num_candidates[b]} candidates")
+    return size.astype(np.int32)
+
+
+def check_candidates(columns: Columns, present: Bool[np.ndarray, "B N"]) -> None:
+    """No id twice in one request."""
+    ids = columns["item_id"]
+    if ids.dtype.kind == "f" and (np.isnan(ids) & present).any():
+        b, position = np.argwhere(np.isnan(ids) & present)[0]
+        raise InputError(f"position {position} of request {b} has no item_id")
+    number = codes(ids, present, "item_id", "distinct candidates")
+    ordered = np.sort(number, axis=1)
+    twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
+    if twice.any():
+        b = int(np.argmax(twice))
+        first: dict[int, int] = {}
+        for position, code in enumerate(number[b].tolist()):
+            if code >= 0 and code in first:
+                raise InputError(
+                    f"request {b}: candidate {_shown(ids[b, position])} is there twice, at positions "
+                    f"{first[code]} and {position}"
+                )
+            first[code] = position
+
+
+def wished_positions(
+    columns: Columns, present: Bool[np.ndarray, "B N"], include: Wishes, exclude: Wishes
+) -> tuple[Bool[np.ndarray, "B N"], Bool[np.ndarray, "B N"]]:
+    """Where the items are that must, and that must not, be chosen."""
+    pinned = _positions(columns, present, include, "include")
+    barred = _positions(columns, present, exclude, "exclude")
+    if (pinned & barred).any():
+        b, position = np.argwhere(pinned & barred)[0]
+        raise InputError(
+            f"request {b}: item {_shown(columns['item_id'][b, position])} is both included and excluded"
+        )
+    return pinned, barred
+
+
+def _positions(
+    columns: Columns, present: Bool[np.ndarray, "B N"], wishes: Wishes, word: str
+) -> Bool[np.ndarray, "B N"]:
+    found = np.zeros(present.shape, bool)
+    if wishes is None:
+        return found
+    if isinstance(wishes, str) or len(wishes) != len(present):
+        raise InputError(
+            f"{word} needs a list of item ids for each of {len(present)} requests, got {wishes!r}"
+        )
+    for b, wished in enumerate(wishes):
+        if isinstance(wished, str) or (wished is not None and not np.iterable(wished)):
+            raise InputError(f"request {b}: {word} must be a list of item ids, got {wished!r}")
+        if wished is None or len(wished) == 0:
+            continue
+        place = {item: p for p, item in enumerate(columns["item_id"][b].tolist()) if present[b, p]}
+        for item in flat_ids(wished):
+            if item not in place:
+                raise InputError(f"request {b}: {word}d item {_shown(item)} is not among the candidates")
+            found[b, place[item]] = True
+    return found
+
+
+def _shown(item: Any) -> str:
+    return repr(item.item() if isinstance(item, np.generic) else item)

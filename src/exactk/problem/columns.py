@@ -1,0 +1,220 @@
+"""Columns of candidates as rules read them: what is missing, which values are equal, numbers, vectors.
+
+Knows no rule. A column is an array [B, N], or [B, N, F] for vectors; None, NaN and empty text are missing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int32
+
+from exactk.errors import InputError
+
+Columns = Mapping[str, np.ndarray]
+Missing = Literal["error", "allow", "forbid"]
+MISSING_CHOICES: tuple[str, ...] = get_args(Missing)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """' (did you mean "title"?)', or the list of what is known where nothing comes near."""
+    choices = sorted(str(name) for name in known)
+    close = difflib.get_close_matches(str(word), choices, n=1)
+    if close:
+        return f' (did you mean "{close[0]}"?)'
+    return f" (known: {', '.join(choices) or 'none'})"
+
+
+def column_of(columns: Columns, field: str, rule: str) -> np.ndarray:
+    """The column a rule needs, or an error that names both."""
+    if field not in columns:
+        raise InputError(
+            f'rule "{rule}" needs the field "{field}", which the items lack{nearest(field, columns)}'
+        )
+    return columns[field]
+
+
+def label(columns: Columns, b: int, position: int) -> str:
+    """How messages name one candidate."""
+    return f"item {columns['item_id'][b, position]!r} of request {b}"
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN, NaT, pandas' NA and the empty text."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, str):
+        return not value
+    return isinstance(value, float | np.floating | np.datetime64) and bool(value != value)
+
+
+def absent_values(values: np.ndarray) -> Bool[np.ndarray, "B N"]:
+    """True where a column holds no value."""
+    kind = values.dtype.kind
+    if kind in "iub":
+        return np.zeros(values.shape, bool)
+    if kind in "fM":
+        return np.asarray(values != values, bool)
+    if kind == "U":
+        return np.asarray(values == "", bool)
+    return np.array([[is_missing(value) for value in row] for row in values], bool).reshape(values.shape)
+
+
+def judge_missing(
+    absent: Bool[np.ndarray, "B N"],
+    columns: Columns,
+    present: Bool[np.ndarray, "B N"],
+    field: str,
+    missing: str,
+    rule: str,
+) -> Bool[np.ndarray, "B N"]:
+    """The candidates without a value, after refusing them where the rule says so."""
+    lacking: np.ndarray = absent & present
+    if missing == "error" and lacking.any():
+        b, position = np.argwhere(lacking)[0]
+        raise InputError(
+            f'{label(columns, b, position)} has no "{field}", which rule "{rule}" needs; give it one, or set '
+            'missing = "allow" or "forbid" on the rule'
+        )
+    return lacking
+
+
+def settle_missing(
+    allowed: Bool[np.ndarray, "B N N"], lacking: Bool[np.ndarray, "B N"], missing: str
+) -> Bool[np.ndarray, "B N N"]:
+    """Pairs with a missing value take the verdict the rule declares for them."""
+    if not lacking.any():
+        return allowed
+    either = lacking[:, :, None] | lacking[:, None, :]  # B N N
+    return np.asarray(np.where(either, missing == "allow", allowed), bool)
+
+
+def codes(
+    values: np.ndarray, counted: Bool[np.ndarray, "B N"], field: str, rule: str
+) -> Int32[np.ndarray, "B N"]:
+    """Equal values, equal numbers from 0 up; -1 where not counted."""
+    if values.dtype.kind in "iufMb":
+        _, inverse = np.unique(values, return_inverse=True)
+        return np.where(counted, inverse.reshape(values.shape), -1).astype(np.int32)
+    number: dict[Any, int] = {}
+    found = np.full(values.shape, -1, np.int32)
+    flat = found.reshape(-1)
+    try:
+        for place, (value, counts) in enumerate(
+            zip(values.reshape(-1).tolist(), counted.reshape(-1).tolist(), strict=True)
+        ):
+            if counts:
+                flat[place] = number.setdefault(value, len(number))
+    except TypeError:
+        b, position = divmod(place, values.shape[1])
+        raise InputError(
+            f'rule "{rule}" compares values of "{field}", but {values[b, position]!r} (request {b}, position '
+            f"{position}) is a {type(values[b, position]).__name__}; plain text or numbers are needed"
+        ) from None
+    return found
+
+
+def texts(values: np.ndarray, counted: Bool[np.ndarray, "B N"], field: str, rule: str) -> list[list[str]]:
+    """A column of text as lists; "" where not counted."""
+    rows = [
+        [value if counts else "" for value, counts in zip(row, flags, strict=True)]
+        for row, flags in zip(values.tolist(), counted.tolist(), strict=True)
+    ]
+    for b, row in enumerate(rows):
+        for position, value in enumerate(row):
+            if not isinstance(value, str):
+                raise InputError(
+                    f'rule "{rule}" needs text in "{field}", but request {b} at {position} has {value!r}'
+                )
+    return rows
+
+
+def numbers(
+    values: np.ndarray, present: Bool[np.ndarray, "B N"], field: str, rule: str, columns: Columns
+) -> np.ndarray:
+    """A column of numbers: whole ones stay whole, all others become float64 (missing: NaN)."""
+    if values.ndim != 2 or values.dtype.kind not in "iufO":
+        raise InputError(
+            f'rule "{rule}" needs a number per item in "{field}", got {values.dtype} of shape {values.shape}'
+        )
+    if values.dtype.kind in "iu":
+        return values
+    if values.dtype.kind == "f":
+        plain = values.astype(np.float64)
+    else:
+        plain = np.full(values.shape, np.nan)
+        for b, position in np.argwhere(present).tolist():
+            value = values[b, position]
+            if is_missing(value):
+                continue
+            try:
+                plain[b, position] = np.inf if isinstance(value, bool | str) else float(value)
+            except (TypeError, ValueError, OverflowError):
+                plain[b, position] = np.inf
+    endless = np.isinf(plain) & present
+    if endless.any():
+        b, position = np.argwhere(endless)[0]
+        raise _not_a_number(values[b, position], field, rule, label(columns, b, position))
+    return plain
+
+
+def _not_a_number(value: Any, field: str, rule: str, where: str) -> InputError:
+    return InputError(f'rule "{rule}" needs finite numbers in "{field}", but {where} has {value!r}')
+
+
+def vectors(
+    values: np.ndarray, present: Bool[np.ndarray, "B N"], field: str, rule: str, columns: Columns
+) -> Float64[np.ndarray, "B N F"]:
+    """A column of vectors as float64, NaN throughout where one is missing; a column of lists is stacked."""
+    if values.ndim == 3 and values.dtype.kind in "fiu":
+        dense = values.astype(np.float64)
+    elif values.ndim == 2 and values.dtype.kind == "O":
+        dense = _stacked(values, present, field, rule, columns)
+    else:
+        raise InputError(
+            f'rule "{rule}" needs a vector per item in "{field}" ([B, N, F] or lists of numbers), '
+            f"got {values.dtype} of shape {values.shape}"
+        )
+    endless = np.isinf(dense).any(2) & present
+    if endless.any():
+        b, position = np.argwhere(endless)[0]
+        raise _not_a_number(np.inf, field, rule, label(columns, b, position))
+    return dense
+
+
+def _stacked(
+    values: np.ndarray, present: Bool[np.ndarray, "B N"], field: str, rule: str, columns: Columns
+) -> Float64[np.ndarray, "B N F"]:
+    held: dict[tuple[int, int], np.ndarray] = {}
+    size = -1
+    for b, position in np.argwhere(present).tolist():
+        value = values[b, position]
+        if is_missing(value):
+            continue
+        try:
+            vector = np.asarray(value, np.float64)
+        except (TypeError, ValueError):
+            raise _not_a_number(value, field, rule, label(columns, b, position)) from None
+        size = vector.size if size < 0 else size
+        if vector.ndim != 1 or vector.size != size:
+            raise InputError(
+                f'rule "{rule}": {label(columns, b, position)} has a "{field}" of shape {vector.shape}, '
+                f"others have ({size},)"
+            )
+        held[b, position] = vector
+    dense = np.full((*values.shape, max(size, 1)), np.nan)
+    for (b, position), vector in held.items():
+        dense[b, position] = vector
+    return dense
+
+
+def flat_ids(ids: Sequence[Any] | np.ndarray) -> list[Any]:
+    """Ids as plain Python values, so that numpy's 3 and Python's 3 are one id."""
+    return (
+        ids.tolist()
+        if isinstance(ids, np.ndarray)
+        else [v.item() if isinstance(v, np.generic) else v for v in ids]
+    )

@@ -1,0 +1,206 @@
+"""How far apart two titles are: Marzal-Vidal normalised edit distance (NED) and normalised Levenshtein.
+
+Knows no items and no rules, only text. Every comparison with a threshold is made in whole numbers.
+
+NED(a, b) is the least weight/length over all edit paths from a to b (match 0, any other edit 1; matches count
+in the length). It is not Levenshtein / longer length: from "ab" to "ba", substituting twice costs 2/2, but
+delete-match-insert costs 2/3, and NED is 2/3.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import no_type_check
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+from numba import njit
+from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import cdist
+
+UNKNOWN, FAR, NEAR = 0, 1, 2
+CACHED_TITLES = 4096  # one byte per pair of them: 16 MiB per rule at most
+FINEST_THRESHOLD = 10**9
+
+
+def as_fraction(minimum: float) -> Fraction:
+    """The threshold as the fraction that was meant: 0.1 is 1/10 and 5/7 is 5/7, whatever their binary forms.
+
+    A distance w/L of titles shorter than 10^9 that lies between float and fraction equals the fraction,
+    so the only pairs whose verdict can change by the rounding are those meant to be exactly at the threshold.
+    """
+    return Fraction(minimum).limit_denominator(FINEST_THRESHOLD)
+
+
+def ned(first: str, second: str) -> float:
+    """Marzal-Vidal normalised edit distance, in [0, 1]; 0 for two empty texts."""
+    weight, length = _ned_path(_code_points(first), _code_points(second))
+    return float(weight / length) if length else 0.0
+
+
+def levenshtein(first: str, second: str) -> float:
+    """Levenshtein distance over the longer length, in [0, 1]."""
+    return float(Levenshtein.normalized_distance(first, second))
+
+
+def far_apart(
+    rows: Sequence[str], titles: Sequence[str], minimum: float, metric: str
+) -> Bool[np.ndarray, "R N"]:
+    """Whether each of `rows` is at least `minimum` away from each of `titles`.
+
+    For NED, one Levenshtein distance d (fast, for all pairs) settles most pairs: with lengths n and m,
+    2d/(n+m+d) <= NED <= d/max(n, m). A path of weight w has length at most (n+m+w)/2, which gives the left
+    side; the cheapest path has length at least max(n, m), which gives the right one. Only pairs with the
+    threshold between the two get a dynamic programme of their own.
+    """
+    threshold = as_fraction(minimum)
+    p, q = threshold.numerator, threshold.denominator
+    # A copy: rapidfuzz leaves its vector path when both lists are one object (50 x 50 in 150 us, not 50).
+    distance = cdist(list(rows), titles, scorer=Levenshtein.distance, dtype=np.int64)
+    n = np.array([len(title) for title in rows], np.int64)[:, None]
+    m = np.array([len(title) for title in titles], np.int64)[None, :]
+    longer = np.maximum(n, m)
+    far = q * distance >= p * longer
+    if metric == "ned":
+        # `far` is now only the right side: what it denies is denied for good, the rest needs the left one.
+        undecided = far & (2 * q * distance < p * (n + m + distance))
+        row, column = np.nonzero(undecided)
+        if len(row):
+            row_codes, row_starts = _joined(rows)
+            codes, starts = _joined(titles)
+            far[row, column] = _reach_threshold(row_codes, row_starts, row, codes, starts, column, p, q)
+    far[(longer == 0) & (p > 0)] = False  # two empty texts are at distance 0, though 0/0 meets any bound
+    return far
+
+
+class TitlePairs:
+    """The verdict on every pair of titles met so far, for one threshold; bounded: forgets all when full."""
+
+    def __init__(self, minimum: float, metric: str, capacity: int = CACHED_TITLES) -> None:
+        self.minimum = minimum
+        self.metric = metric
+        self.capacity = capacity
+        self.number: dict[str, int] = {}
+        self.verdict = np.zeros((capacity, capacity), np.uint8)
+        self.lock = threading.Lock()
+
+    def far_apart(self, requests: Sequence[Sequence[str]]) -> Bool[np.ndarray, "B N N"]:
+        """For each request, which of its titles are far enough apart; all have equally many titles."""
+        num_titles = len(requests[0]) if requests else 0
+        far = np.empty((len(requests), num_titles, num_titles), bool)
+        at_once = self.capacity // max(num_titles, 1)
+        if at_once == 0:
+            for b, titles in enumerate(requests):
+                far[b] = far_apart(titles, titles, self.minimum, self.metric)
+            return far
+        with self.lock:
+            for start in range(0, len(requests), at_once):
+                part = requests[start : start + at_once]
+                far[start : start + at_once] = self._look_up(part)
+        return far
+
+    def _look_up(self, requests: Sequence[Sequence[str]]) -> Bool[np.ndarray, "B N N"]:
+        numbers = self._numbers(requests)
+        verdict = self.verdict[numbers[:, :, None], numbers[:, None, :]]  # B N N
+        unknown = np.flatnonzero((verdict == UNKNOWN).any((1, 2))).tolist()
+        for b in unknown:
+            own = numbers[b]
+            if len(unknown) > 1:  # an earlier request of this part may have settled these pairs
+                verdict[b] = self.verdict[own[:, None], own[None, :]]
+            rows = np.flatnonzero((verdict[b] == UNKNOWN).any(1))
+            if len(rows) == 0:
+                continue
+            asked = [requests[b][row] for row in rows.tolist()]
+            settled = np.where(far_apart(asked, requests[b], self.minimum, self.metric), FAR, NEAR)
+            self.verdict[own[rows][:, None], own[None, :]] = settled
+            self.verdict[own[:, None], own[rows][None, :]] = settled.T
+            verdict[b, rows] = settled
+            verdict[b][:, rows] = settled.T
+        return np.asarray(verdict == FAR, bool)
+
+    def _numbers(self, requests: Sequence[Sequence[str]]) -> Int64[np.ndarray, "B N"]:
+        new = {title for titles in requests for title in titles if title not in self.number}
+        if len(self.number) + len(new) > self.capacity:
+            self.number.clear()
+            self.verdict.fill(UNKNOWN)
+            new = {title for titles in requests for title in titles}
+        for title in new:
+            self.number[title] = len(self.number)
+        return np.array([[self.number[title] for title in titles] for titles in requests], np.int64)
+
+
+@lru_cache(maxsize=8)
+def title_pairs(minimum: float, metric: str) -> TitlePairs:
+    """The shared cache of one threshold."""
+    return TitlePairs(minimum, metric)
+
+
+def _code_points(text: str) -> Int32[np.ndarray, "L"]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.int32)
+
+
+def _joined(titles: Sequence[str]) -> tuple[Int32[np.ndarray, "L"], Int64[np.ndarray, "N1"]]:
+    """All code points end to end, and where each title starts (one more entry than titles)."""
+    starts = np.zeros(len(titles) + 1, np.int64)
+    np.cumsum([len(title) for title in titles], out=starts[1:])
+    return _code_points("".join(titles)), starts
+
+
+@njit(cache=True, nogil=True)
+@no_type_check
+def _reach_threshold(row_codes, row_starts, row, codes, starts, column, p, q):
+    """Whether NED >= p/q, pair by pair: one programme decides if any path has q * weight < p * length."""
+    far = np.empty(len(row), np.bool_)
+    for pair in range(len(row)):
+        a = row_codes[row_starts[row[pair]] : row_starts[row[pair] + 1]]
+        b = codes[starts[column[pair]] : starts[column[pair] + 1]]
+        least = np.empty(len(b) + 1, np.int64)
+        for j in range(len(b) + 1):
+            least[j] = j * (q - p)
+        for i in range(len(a)):
+            diagonal = least[0]
+            least[0] += q - p
+            for j in range(len(b)):
+                above = least[j + 1]
+                step = diagonal - p if a[i] == b[j] else diagonal + q - p
+                least[j + 1] = min(step, min(above, least[j]) + q - p)
+                diagonal = above
+        far[pair] = least[len(b)] >= 0
+    return far
+
+
+@njit(cache=True, nogil=True)
+@no_type_check
+def _ned_path(a, b):
+    """Weight and length of a path with the least ratio, by Dinkelbach's iteration in whole numbers.
+
+    With p/q the ratio of the path at hand, a path of least q * weight - p * length either has a smaller ratio
+    or proves p/q least; ratios only fall, and few exist.
+    """
+    n, m = len(a), len(b)
+    p, q = n + m, n + m  # delete everything, insert everything: ratio 1, the worst
+    cost = np.empty(m + 1, np.int64)
+    weight = np.empty(m + 1, np.int64)
+    length = np.empty(m + 1, np.int64)
+    while q > 0:
+        for j in range(m + 1):
+            cost[j], weight[j], length[j] = j * (q - p), j, j
+        for i in range(n):
+            old_cost, old_weight, old_length = cost[0], weight[0], length[0]
+            cost[0], weight[0], length[0] = cost[0] + q - p, weight[0] + 1, length[0] + 1
+            for j in range(m):
+                edit = 0 if a[i] == b[j] else 1
+                step, step_weight, step_length = old_cost + q * edit - p, old_weight + edit, old_length + 1
+                old_cost, old_weight, old_length = cost[j + 1], weight[j + 1], length[j + 1]
+                if old_cost + q - p < step:
+                    step, step_weight, step_length = old_cost + q - p, old_weight + 1, old_length + 1
+                if cost[j] + q - p < step:
+                    step, step_weight, step_length = cost[j] + q - p, weight[j] + 1, length[j] + 1
+                cost[j + 1], weight[j + 1], length[j + 1] = step, step_weight, step_length
+        if cost[m] >= 0:
+            break
+        p, q = weight[m], length[m]
+    return p, q
