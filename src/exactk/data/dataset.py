@@ -21,7 +21,7 @@ from exactk.data.table import FILES, Meta
 from exactk.data.vocabulary import Scaling, Vocabulary
 from exactk.errors import InputError
 from exactk.problem.batch import Batch
-from exactk.problem.rule_set import Constraints
+from exactk.problem.constraints import Constraints
 
 
 class Dataset:

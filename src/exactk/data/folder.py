@@ -94,7 +94,7 @@ class Folder:
         present = item >= 0
         card = padded(rows, index.card_start, index.card, _width(card_size))  # B K
         size = np.where(card_size > 0, card_size, self.meta.K or 0).astype(np.int32)
-        graph, group, cap = self._validity(rows, item, present, count, size, own_rules)
+        graph, group, cap = self._validity(rows, item, present, count, own_rules)
         user = index.user[rows].astype(np.int64)
         propensity = (
             torch.from_numpy(index.propensity[rows].astype(np.float32)) if self.has_propensity else None
@@ -122,20 +122,18 @@ class Folder:
         item: Int64[np.ndarray, "B N"],
         present: Bool[np.ndarray, "B N"],
         count: Int64[np.ndarray, "B"],
-        card_size: Int32[np.ndarray, "B"],
         own_rules: ItemRules | None,
     ) -> tuple[Bool[np.ndarray, "B N N"], Int32[np.ndarray, "B C N"], Int32[np.ndarray, "B C"]]:
-        """Graph, groups, caps: by rules given, else recorded, else by the folder's rules, else all may share a card."""
+        """Graph, groups, caps: by rules given, else as recorded, else by the folder's rules, else all may mix."""
         rules = own_rules or self.rules
-        if rules is not None and (own_rules or not self.has_graphs):
-            requests = rules.requests(item, present, card_size)
-            return requests.graph, requests.group, requests.cap
         B, N = item.shape
-        graph = unpacked_graphs(rows, self.index.graph_start, self.index.graph, count, N)
-        if rules is not None and rules.caps is not None:
-            capped = rules.caps.requests(item, present, card_size)
-            return graph, capped.group, capped.cap
-        return graph, np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
+        if rules is not None and (own_rules or not self.has_graphs):
+            graph = rules.graph(item, present)
+        else:
+            graph = unpacked_graphs(rows, self.index.graph_start, self.index.graph, count, N)
+        if rules is None:
+            return graph, np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
+        return graph, *rules.caps(item, present)
 
     def _vocabulary_rows(
         self, vocabulary: Vocabulary

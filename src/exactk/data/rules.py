@@ -17,8 +17,7 @@ from jaxtyping import Bool, Int32, Int64
 
 from exactk.data.table import combine, flatten
 from exactk.errors import DataError
-from exactk.problem.graph import Requests
-from exactk.problem.rule_set import Constraints
+from exactk.problem.constraints import Constraints
 
 
 class ItemRules:
@@ -30,9 +29,6 @@ class ItemRules:
     @classmethod
     def of(cls, described: Mapping[str, Any], items_file: Path) -> ItemRules:
         """From the plain form kept in meta.json."""
-        # Imported here: this makes every kind of rule known, and only folders with rules need them.
-        from exactk.problem.constraints import Constraints
-
         return cls(Constraints.from_dict(described), items_file)
 
     @cached_property
@@ -51,20 +47,20 @@ class ItemRules:
         """The attribute values of candidates given as item rows; absent ones (-1) get some value, to be ignored."""
         return {name: values[np.maximum(item, 0)] for name, values in self._columns.items()}
 
-    @cached_property
-    def caps(self) -> ItemRules | None:
-        """Only the rules that cap groups, for folders that already hold the graphs; None where no rule does."""
-        capping = [rule for rule in self.constraints.rules if rule.cap is not None]
-        return ItemRules(Constraints.of(capping), self.items_file) if capping else None
+    def graph(
+        self, item: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]
+    ) -> Bool[np.ndarray, "B N N"]:
+        """Which candidates, given as item rows, may share a card."""
+        return self.constraints.graph(self.columns(item), present)
 
-    def requests(
-        self,
-        item: Int64[np.ndarray, "B N"],
-        present: Bool[np.ndarray, "B N"],
-        card_size: Int32[np.ndarray, "B"],
-    ) -> Requests:
-        """Graph, groups and caps of requests given as item rows."""
-        return self.constraints.requests(self.columns(item), card_size, present)
+    def caps(
+        self, item: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]
+    ) -> tuple[Int32[np.ndarray, "B C N"], Int32[np.ndarray, "B C"]]:
+        """Groups and caps; reads no column, and costs nothing, where no rule caps."""
+        if not any(rule.cap is not None for rule in self.constraints.rules):
+            B, N = item.shape
+            return np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
+        return self.constraints.caps(self.columns(item), present)
 
 
 def plain_values(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
