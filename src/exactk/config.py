@@ -143,7 +143,10 @@ class TrainingConfig(Section):
 
     alpha: float = setting(0.5, least=0, most=1)  # weight of the supervised loss; 1 - alpha that of REINFORCE
     policy_sampling: bool = True  # decoder inputs sampled from the policy rather than the demonstration
-    target: Literal["card", "set", "clicked"] = "card"
+    target: Literal["card", "set", "uniform", "clicked"] = (
+        "card"  # what a step should choose, see docs/training.md
+    )
+    requests: Literal["clicked", "all"] = "clicked"  # "all": REINFORCE learns from unclicked requests, too
     shuffle_card: bool = True  # the paper: items of a card are randomly permuted
     samples: int = setting(5, least=1)  # m, cards drawn per request
     hill_climbing: bool = True  # learn from the best of the m samples rather than from all of them
@@ -159,9 +162,12 @@ class TrainingConfig(Section):
     weight_decay: float = setting(0.0, least=0)
     clip_norm: float = setting(0.0, least=0)  # of the gradient; 0: no clipping
     patience: int = setting(0, least=0)
+    choose_by: Literal["precision", "reward", "last"] = "precision"  # which weights are kept, by validation
+    validate_every: int = setting(0, least=0)  # steps; 0: once an epoch
+    checkpoint_seconds: float = setting(30.0, least=0)
     seed: int = setting(0, least=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    precision: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         super().__post_init__()
