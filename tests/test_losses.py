@@ -10,20 +10,23 @@ from exactk.learning import losses
 
 # Two steps over three positions; the third is forbidden at the second step.
 PROBABILITIES = torch.tensor([[[0.5, 0.3, 0.2], [0.25, 0.75, 0.0]]])
+ALLOWED = PROBABILITIES > 0
+LOWEST = torch.finfo(torch.float32).min
+SCORES = [[[1.0, 0.5, 0.0], [0.3, 0.1, LOWEST]]]
 
 
 def log_probs() -> Tensor:
-    return PROBABILITIES.log().requires_grad_()
+    return PROBABILITIES.log().clamp(min=LOWEST).requires_grad_()
 
 
 def test_the_target_loss_is_minus_the_sum_of_the_targets_log_probabilities() -> None:
-    loss = losses.target_loss(log_probs(), torch.tensor([[2, 1]]))
+    loss = losses.target_loss(log_probs(), ALLOWED, torch.tensor([[2, 1]]))
     assert loss.item() == pytest.approx(-math.log(0.2) - math.log(0.75))
 
 
 def test_a_forbidden_target_contributes_neither_value_nor_gradient() -> None:
-    scores = torch.tensor([[[1.0, 0.5, 0.0], [0.3, 0.1, -torch.inf]]], requires_grad=True)
-    loss = losses.target_loss(scores.log_softmax(dim=2), torch.tensor([[0, 2]]))
+    scores = torch.tensor(SCORES, requires_grad=True)
+    loss = losses.target_loss(scores.log_softmax(dim=2), ALLOWED, torch.tensor([[0, 2]]))
     loss.sum().backward()
     first = torch.tensor([1.0, 0.5, 0.0])
     assert loss.item() == pytest.approx(-first.log_softmax(dim=0)[0].item())
@@ -33,35 +36,35 @@ def test_a_forbidden_target_contributes_neither_value_nor_gradient() -> None:
 
 
 def test_an_absent_target_contributes_nothing() -> None:
-    assert losses.target_loss(log_probs(), torch.tensor([[-1, -1]])).item() == 0.0
+    assert losses.target_loss(log_probs(), ALLOWED, torch.tensor([[-1, -1]])).item() == 0.0
 
 
 def test_the_set_loss_sums_the_probabilities_of_all_that_is_wanted() -> None:
     wanted = torch.tensor([[[True, False, True], [True, False, True]]])
-    loss = losses.set_loss(log_probs(), wanted)
+    loss = losses.set_loss(log_probs(), ALLOWED, wanted)
     assert loss.item() == pytest.approx(-math.log(0.5 + 0.2) - math.log(0.25))
 
 
 def test_the_set_loss_of_a_single_wanted_position_is_the_target_loss() -> None:
     wanted = torch.tensor([[[False, True, False], [False, True, False]]])
-    by_set = losses.set_loss(log_probs(), wanted)
-    by_target = losses.target_loss(log_probs(), torch.tensor([[1, 1]]))
+    by_set = losses.set_loss(log_probs(), ALLOWED, wanted)
+    by_target = losses.target_loss(log_probs(), ALLOWED, torch.tensor([[1, 1]]))
     torch.testing.assert_close(by_set, by_target)
-    torch.testing.assert_close(losses.uniform_loss(log_probs(), wanted), by_target)
+    torch.testing.assert_close(losses.uniform_loss(log_probs(), ALLOWED, wanted), by_target)
 
 
 def test_the_uniform_loss_is_the_mean_over_what_is_wanted_and_possible() -> None:
     wanted = torch.tensor([[[True, False, True], [True, False, True]]])
-    loss = losses.uniform_loss(log_probs(), wanted)
+    loss = losses.uniform_loss(log_probs(), ALLOWED, wanted)
     assert loss.item() == pytest.approx(-(math.log(0.5) + math.log(0.2)) / 2 - math.log(0.25))
 
 
 @pytest.mark.parametrize("loss", [losses.set_loss, losses.uniform_loss], ids=["set", "uniform"])
 def test_a_step_with_nothing_wanted_or_only_forbidden_positions_has_no_gradient(loss: object) -> None:
-    scores = torch.tensor([[[1.0, 0.5, 0.0], [0.3, 0.1, -torch.inf]]], requires_grad=True)
+    scores = torch.tensor(SCORES, requires_grad=True)
     wanted = torch.tensor([[[False, False, False], [False, False, True]]])
     assert callable(loss)
-    value = loss(scores.log_softmax(dim=2), wanted)
+    value = loss(scores.log_softmax(dim=2), ALLOWED, wanted)
     value.sum().backward()
     assert value.item() == 0.0
     assert scores.grad is not None
@@ -103,12 +106,13 @@ def test_no_gradient_reaches_the_reward_through_the_reinforce_loss() -> None:
     assert log_prob.grad.item() == -0.5
 
 
-def test_entropy_counts_forbidden_positions_as_zero() -> None:
-    expected = -sum(p * math.log(p) for p in (0.5, 0.3, 0.2, 0.25, 0.75))
-    value = losses.entropy(log_probs())
-    assert value.item() == pytest.approx(expected)
-    scores = torch.tensor([[[0.3, 0.1, -torch.inf]]], requires_grad=True)
-    losses.entropy(scores.log_softmax(dim=2)).sum().backward()
+def test_entropy_counts_forbidden_positions_as_zero_and_only_steps_taken() -> None:
+    first = -sum(p * math.log(p) for p in (0.5, 0.3, 0.2))
+    second = -sum(p * math.log(p) for p in (0.25, 0.75))
+    assert losses.entropy(log_probs(), torch.tensor([[0, 1]])).item() == pytest.approx(first + second)
+    assert losses.entropy(log_probs(), torch.tensor([[0, -1]])).item() == pytest.approx(first)
+    scores = torch.tensor(SCORES, requires_grad=True)
+    losses.entropy(scores.log_softmax(dim=2), torch.tensor([[0, 1]])).sum().backward()
     assert scores.grad is not None
     assert torch.isfinite(scores.grad).all()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 Baseline = Literal["none", "leave_one_out", "greedy"]
@@ -19,13 +19,11 @@ def rescaled(click_probability: Float[Tensor, "*shape"]) -> Float[Tensor, "*shap
     return 2.0 * (click_probability - 0.5)
 
 
-def best_of(
-    cards: Int[Tensor, "B S K"], rewards: Float[Tensor, "B S"]
-) -> tuple[Int[Tensor, "B K"], Float[Tensor, "B"]]:
-    """Hill climbing: of the S cards sampled for a request, the one with the highest reward."""
-    best, index = rewards.max(dim=1)
-    rows = torch.arange(len(cards), device=cards.device)
-    return cards[rows, index], best
+def best_of(rewards: Float[Tensor, "B S"], *held: Tensor) -> tuple[Tensor, ...]:
+    """Hill climbing: of what is held for S samples of a request, [B, S, ...], that of the best one, [B, 1, ...]."""
+    rows = torch.arange(len(rewards), device=rewards.device).unsqueeze(1)
+    best = rewards.argmax(dim=1, keepdim=True)
+    return tuple(tensor[rows, best] for tensor in held)
 
 
 def advantages(
@@ -44,17 +42,6 @@ def advantages(
     if greedy_rewards is None:
         raise ValueError("the greedy baseline needs the rewards of the greedy cards")
     return rewards - greedy_rewards[:, None]
-
-
-def cautious(logits: Float[Tensor, "R *shape"], caution: float) -> Float[Tensor, "*shape"]:
-    """An ensemble's opinion: mean logit less `caution` standard deviations.
-
-    The best of many noisy estimates is over-estimated; where the members disagree, believe less. Logits 1 and 3 with
-    caution 0.5 give 2 - 0.5 x 1 = 1.5.
-    """
-    if caution == 0.0 or len(logits) == 1:
-        return logits.mean(dim=0)
-    return logits.mean(dim=0) - caution * logits.std(dim=0, correction=0)
 
 
 def scheduled(start: float, end: float, progress: float) -> float:

@@ -1,7 +1,7 @@
 """The losses of the paper and their relatives, as functions of tensors; one value per request.
 
-Knows no network and no data: log-probabilities, targets and rewards come in, losses go out. Forbidden positions
-carry the log-probability -inf, and a term that would need one contributes nothing: neither value nor gradient.
+Knows no network and no data: log-probabilities, targets and rewards come in, losses go out. Beside log-probabilities
+comes what was `allowed`: a term that would need a forbidden position contributes nothing, neither value nor gradient.
 """
 
 from __future__ import annotations
@@ -14,32 +14,39 @@ from torch.nn import functional as F
 NOTHING = -1  # a target, or a position of a card, that is not there
 
 
-def target_loss(log_probs: Float[Tensor, "B K N"], targets: Int[Tensor, "B K"]) -> Float[Tensor, "B"]:
+def target_loss(
+    log_probs: Float[Tensor, "B K N"], allowed: Bool[Tensor, "B K N"], targets: Int[Tensor, "B K"]
+) -> Float[Tensor, "B"]:
     """Minus the log-likelihood of one target per step, summed over steps (eq. 10 and, on own paths, eq. 11).
 
     A target that is absent or forbidden at its step (already chosen, say: policy sampling does that) is left out.
     Kept in, it would cost a constant that teaches nothing but to push all scores down.
     """
-    picked = log_probs.gather(2, targets.clamp(min=0)[..., None])[..., 0]  # B K
-    possible = (targets != NOTHING) & torch.isfinite(picked)
-    return -picked.masked_fill(~possible, 0.0).sum(dim=1)
+    at = targets.clamp(min=0).unsqueeze(2)  # B K 1
+    possible = allowed.gather(2, at).squeeze(2) & (targets != NOTHING)
+    picked = log_probs.gather(2, at).squeeze(2)  # B K
+    return -torch.where(possible, picked, 0.0).sum(dim=1)
 
 
-def set_loss(log_probs: Float[Tensor, "B K N"], wanted: Bool[Tensor, "B K N"]) -> Float[Tensor, "B"]:
+def set_loss(
+    log_probs: Float[Tensor, "B K N"], allowed: Bool[Tensor, "B K N"], wanted: Bool[Tensor, "B K N"]
+) -> Float[Tensor, "B"]:
     """Minus the log of the probability that the step takes *any* wanted position: a card is a set, not a list.
 
     Two wanted positions with probabilities 0.3 and 0.2 cost -log 0.5, whichever of them the log happens to name first.
     """
-    possible = wanted & torch.isfinite(log_probs)  # B K N
+    possible = wanted & allowed  # B K N
     some = possible.any(dim=2)
     # A step with nothing possible takes all positions at log-probability 0, so that its gradient is finite, then 0.
     held = torch.where(possible, log_probs, torch.where(some[..., None], -torch.inf, 0.0))
     return -held.logsumexp(dim=2).masked_fill(~some, 0.0).sum(dim=1)
 
 
-def uniform_loss(log_probs: Float[Tensor, "B K N"], wanted: Bool[Tensor, "B K N"]) -> Float[Tensor, "B"]:
+def uniform_loss(
+    log_probs: Float[Tensor, "B K N"], allowed: Bool[Tensor, "B K N"], wanted: Bool[Tensor, "B K N"]
+) -> Float[Tensor, "B"]:
     """Cross entropy against the uniform distribution over the wanted positions of each step, summed over steps."""
-    possible = wanted & torch.isfinite(log_probs)  # B K N
+    possible = wanted & allowed  # B K N
     share = possible / possible.sum(dim=2, keepdim=True).clamp(min=1)
     return -(share * log_probs.masked_fill(~possible, 0.0)).sum(dim=(1, 2))
 
@@ -69,10 +76,10 @@ def reinforce_loss(log_prob: Float[Tensor, "B S"], advantage: Float[Tensor, "B S
     return -(advantage.detach() * log_prob).mean(dim=1)
 
 
-def entropy(log_probs: Float[Tensor, "B K N"]) -> Float[Tensor, "B"]:
-    """Entropy of each step's distribution, in nats, summed over the steps of the path."""
-    forbidden = ~torch.isfinite(log_probs)
-    return -(log_probs.exp() * log_probs.masked_fill(forbidden, 0.0)).sum(dim=(1, 2))
+def entropy(log_probs: Float[Tensor, "B K N"], path: Int[Tensor, "B K"]) -> Float[Tensor, "B"]:
+    """Entropy of each step's distribution, in nats, summed over the steps that the path takes."""
+    plogp = log_probs.exp() * log_probs.clamp(min=-1e4)  # a forbidden position: 0 x -10,000, never 0 x -inf
+    return -torch.where(path != NOTHING, plogp.sum(dim=2), 0.0).sum(dim=1)
 
 
 def reward_loss(logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> Float[Tensor, "B"]:

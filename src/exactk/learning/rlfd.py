@@ -1,0 +1,169 @@
+"""Reinforcement learning from demonstrations (section 4.2): what one batch teaches the policy.
+
+Knows no loop and no files. Every row of the paper's ablation table, and every variant beyond it, is a `TrainingConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from exactk.config import TrainingConfig
+from exactk.learning import explore, losses
+from exactk.learning.fit import Step
+from exactk.models.policy import Policy, PolicySteps
+from exactk.models.ensemble import Ensemble
+from exactk.problem.batch import Batch
+from exactk.search import Feasible, greedy, sample
+from exactk.search.sample import Distributions, log_prob_of
+from exactk.search.steps import log_probabilities
+
+
+class Paths(NamedTuple):
+    """Cards to walk along with gradient: the first row carries the supervised loss, those with an advantage REINFORCE."""
+
+    cards: Int[Tensor, "B P K"]
+    allowed: Bool[Tensor, "B P K N"]
+    advantage: Float[Tensor, "B A"] | None  # of the last A rows
+    reward: Float[Tensor, "B S"] | None  # of all samples drawn, for the report
+
+
+def policy_step(
+    policy: Policy,
+    reward: Ensemble | None,
+    caution: float,
+    config: TrainingConfig,
+    batch: Batch,
+    progress: float,
+    generator: Generator,
+) -> Step:
+    """L = alpha L_S + (1 - alpha) L_R (eq. 16) on one batch; the encoder runs once, the decoder once with gradient."""
+    learns_from_reward = (
+        reward is not None and config.alpha < 1 and progress * config.epochs >= config.warm_start_epochs
+    )
+    temperature = explore.scheduled(
+        config.temperature, config.temperature_end or config.temperature, progress
+    )
+    if config.shuffle_card and batch.card is not None:
+        batch = replace(batch, card=shuffled(batch.card, generator))
+    feasible, steps = Feasible.of(batch), policy.steps(batch)
+    if reward is not None and learns_from_reward:
+        paths = explored_paths(steps, reward, caution, config, batch, feasible, temperature, generator)
+    else:
+        paths = supervised_path(steps, config, batch, feasible, temperature, generator)
+    scores = steps.replay(paths.cards)  # B P K N
+    figures: dict[str, Tensor] = {}
+    rows = batch.clicked if batch.clicked is not None else torch.ones_like(batch.user, dtype=torch.bool)
+    loss = scores.new_zeros(())
+    if config.alpha > 0 or not learns_from_reward:
+        along = Distributions(log_probabilities(scores[:, :1], paths.allowed[:, :1]), paths.allowed[:, :1])
+        supervised = losses.mean_over(demonstration_loss(along, paths.cards[:, 0], config, batch), rows)
+        figures["supervised_loss"] = supervised.detach()
+        loss = supervised * (config.alpha if learns_from_reward else 1.0)
+    if paths.advantage is not None and paths.reward is not None:
+        A = paths.advantage.shape[1]
+        tempered = Distributions(
+            log_probabilities(scores[:, -A:], paths.allowed[:, -A:], temperature), paths.allowed[:, -A:]
+        )
+        log_prob = log_prob_of(paths.cards[:, -A:], tempered)
+        loss = loss + (1.0 - config.alpha) * losses.reinforce_loss(log_prob, paths.advantage).mean()
+        figures["reward"] = paths.reward.mean()
+    bonus = explore.scheduled(
+        config.entropy, config.entropy if config.entropy_end is None else config.entropy_end, progress
+    )
+    if bonus:
+        log_probs = log_probabilities(scores[:, -1], paths.allowed[:, -1])
+        spread = losses.entropy(log_probs, paths.cards[:, -1]).mean()
+        figures["entropy"] = spread.detach()
+        loss = loss - bonus * spread
+    return Step(loss, figures)
+
+
+def demonstration_loss(
+    along: Distributions, path: Int[Tensor, "B K"], config: TrainingConfig, batch: Batch
+) -> Float[Tensor, "B"]:
+    """L_S along a path: the path is the demonstration itself (eq. 10) or the policy's own card (eq. 11)."""
+    assert batch.card is not None
+    log_probs, allowed = along.log_probs[:, 0], along.allowed[:, 0]  # B K N
+    N = log_probs.shape[2]
+    if config.target == "clicked":
+        assert batch.clicked_position is not None
+        return losses.target_loss(log_probs, allowed, losses.clicked_targets(path, batch.clicked_position))
+    card = fitted(batch.card, path.shape[1])
+    if config.target == "card":
+        return losses.target_loss(log_probs, allowed, card)
+    wanted = losses.remaining(path, card, N)
+    return (losses.set_loss if config.target == "set" else losses.uniform_loss)(log_probs, allowed, wanted)
+
+
+def supervised_path(
+    steps: PolicySteps,
+    config: TrainingConfig,
+    batch: Batch,
+    feasible: Feasible,
+    temperature: float,
+    generator: Generator,
+) -> Paths:
+    """The one path of pure supervision: the policy's own card under policy sampling, else the demonstration."""
+    if config.policy_sampling:
+        with torch.no_grad():
+            drawn = sample(steps, feasible, 1, temperature, generator)
+        return Paths(drawn.cards, drawn.allowed, None, None)
+    assert batch.card is not None
+    card = fitted(batch.card, feasible.longest).unsqueeze(1)  # B 1 K
+    return Paths(card, feasible.along(card), None, None)
+
+
+@torch.no_grad()
+def explored_paths(
+    steps: PolicySteps,
+    reward: Ensemble,
+    caution: float,
+    config: TrainingConfig,
+    batch: Batch,
+    feasible: Feasible,
+    temperature: float,
+    generator: Generator,
+) -> Paths:
+    """Samples of the whole batch in one roll-out, judged; those to learn from, after the path that is supervised."""
+    drawn = sample(steps, feasible, config.samples, temperature, generator)
+    rewards = estimated_rewards(reward, batch, drawn.cards, caution)  # B S
+    greedy_rewards = None
+    if config.baseline == "greedy":
+        card = greedy(steps, feasible).unsqueeze(1)
+        greedy_rewards = estimated_rewards(reward, batch, card, caution).squeeze(1)
+    advantage = explore.advantages(rewards, config.baseline, greedy_rewards)
+    cards, allowed = drawn.cards, drawn.allowed
+    if config.hill_climbing:
+        best_cards, best_allowed, advantage = explore.best_of(rewards, cards, allowed, advantage)
+        # The first sample stays for the supervised path: a best one is no sample of the policy.
+        first = slice(0, 1 if config.alpha > 0 and config.policy_sampling else 0)
+        cards = torch.cat([cards[:, first], best_cards], dim=1)
+        allowed = torch.cat([allowed[:, first], best_allowed], dim=1)
+    if config.alpha > 0 and not config.policy_sampling:
+        shown = supervised_path(steps, config, batch, feasible, temperature, generator)
+        cards, allowed = torch.cat([shown.cards, cards], dim=1), torch.cat([shown.allowed, allowed], dim=1)
+    return Paths(cards, allowed, advantage, rewards)
+
+
+def estimated_rewards(
+    reward: Ensemble, batch: Batch, cards: Int[Tensor, "B S K"], caution: float
+) -> Float[Tensor, "B S"]:
+    """R(A, u) of eq. 15, from the estimator's opinion less its doubt."""
+    return explore.rescaled(reward.cautious(batch, cards, caution).sigmoid())
+
+
+def shuffled(card: Int[Tensor, "B K"], generator: Generator) -> Int[Tensor, "B K"]:
+    """The same cards in a random order each, padding still last."""
+    order = torch.rand(card.shape, generator=generator, device=card.device)
+    return card.gather(1, order.masked_fill(card == losses.NOTHING, 2.0).argsort(dim=1))
+
+
+def fitted(card: Int[Tensor, "B K"], length: int) -> Int[Tensor, "B L"]:
+    """Cards cut or padded to the longest card of the batch."""
+    return F.pad(card, (0, length - card.shape[1]), value=losses.NOTHING)

@@ -1,0 +1,144 @@
+"""The tasks of a recommender: phase 1 fits a value of cards, phase 2 a policy to it (Algorithm 2).
+
+Knows models, losses and data; the loop that runs a task is `fit.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Generator, Tensor
+
+from exactk.config import Config, PairValueConfig, RewardConfig, TrainingConfig
+from exactk.data.dataset import Dataset
+from exactk.data.vocabulary import Vocabulary
+from exactk.learning import calibrate, losses
+from exactk.learning.decide import policy_cards
+from exactk.learning.fit import FitSettings, Step, Task
+from exactk.learning.rlfd import estimated_rewards, policy_step
+from exactk.models.ensemble import Ensemble
+from exactk.models.policy import Policy
+from exactk.problem.batch import Batch
+
+VALIDATION_BATCH = 512
+
+# Figures of cards on one batch, one number per request, NaN where a figure does not apply (P@K without a click).
+Measure = Callable[[Int[Tensor, "B K"], Batch], dict[str, Float[Tensor, "B"]]]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a task reads: views of a dataset, the vocabulary fitted on train, and where tensors go."""
+
+    train: Dataset
+    valid: Dataset | None
+    vocabulary: Vocabulary
+    device: torch.device
+    seed: int
+
+    def train_batches(self, batch_size: int) -> Callable[[int, int], Iterator[Batch]]:
+        """Batches of an epoch from a place on, shuffled by seed and epoch alone."""
+        return lambda epoch, start: self.train.batches(self.vocabulary, batch_size, self.seed, epoch, start)
+
+    def valid_batches(self) -> Iterator[Batch]:
+        """The validation requests in their own order, on the device."""
+        if self.valid is not None:
+            for batch in self.valid.batches(self.vocabulary, VALIDATION_BATCH):
+                yield batch.to(self.device)
+
+
+def fit_settings(
+    phase: RewardConfig | PairValueConfig | TrainingConfig, common: TrainingConfig, device: str
+) -> FitSettings:
+    """How long and how fast one phase trains; what the phases share comes from `training`."""
+    return FitSettings(
+        epochs=phase.epochs,
+        learning_rate=phase.learning_rate,
+        weight_decay=phase.weight_decay,
+        clip_norm=common.clip_norm,
+        patience=phase.patience,
+        validate_every=common.validate_every,
+        checkpoint_seconds=common.checkpoint_seconds,
+        seed=common.seed,
+        device=device,
+    )
+
+
+def value_task(name: str, model: Ensemble, data: Data, batch_size: int, precision: str) -> Task:
+    """Phase 1: learn P(r=1|A,u) from cards that were and were not clicked; every member of an ensemble by itself."""
+
+    def loss(batch: Batch, _: float, __: Generator) -> Step:
+        assert batch.card is not None
+        assert batch.clicked is not None
+        with mixed_precision(data.device, precision):
+            logits = model.member_logits(batch, batch.card.unsqueeze(1)).squeeze(2)  # M B
+        every = losses.reward_loss(logits.float().flatten(), batch.clicked.repeat(len(logits)))
+        return Step(every.mean() * len(logits), {"log_loss": every.detach().mean()})
+
+    return Task(
+        name=name,
+        module=model,
+        batches=data.train_batches(batch_size),
+        batches_per_epoch=data.train.num_batches(batch_size),
+        loss=loss,
+        validate=None
+        if data.valid is None
+        else lambda: calibrate.reward_figures(*predictions(model, data.valid_batches())),
+        score="log_loss",
+        higher_is_better=False,
+    )
+
+
+def policy_task(
+    policy: Policy, reward: Ensemble | None, data: Data, config: Config, measure: Measure
+) -> Task:
+    """Phase 2: RLfD. Validation decodes as the recommender will, and says what `measure` and the reward make of it."""
+    training, caution = config.training, config.reward.caution
+
+    def loss(batch: Batch, progress: float, generator: Generator) -> Step:
+        with mixed_precision(data.device, training.precision):
+            return policy_step(policy, reward, caution, training, batch, progress, generator)
+
+    def validate() -> dict[str, float]:
+        told: dict[str, list[Tensor]] = {}
+        for batch in data.valid_batches():
+            cards = policy_cards(policy, batch, config.policy, reward, caution)
+            figures = measure(cards, batch)
+            if reward is not None:
+                figures["reward"] = estimated_rewards(reward, batch, cards.unsqueeze(1), caution).squeeze(1)
+            for name, values in figures.items():
+                told.setdefault(name, []).append(values.double().cpu())
+        return {name: float(torch.cat(values).nanmean()) for name, values in told.items()}
+
+    return Task(
+        name="policy",
+        module=policy,
+        batches=data.train_batches(training.batch_size),
+        batches_per_epoch=data.train.num_batches(training.batch_size),
+        loss=loss,
+        validate=None if data.valid is None or training.choose_by == "last" else validate,
+        score="reward" if training.choose_by == "reward" and reward is not None else "precision",
+        higher_is_better=True,
+    )
+
+
+@torch.no_grad()
+def predictions(model: Ensemble, batches: Iterator[Batch]) -> tuple[Float[Tensor, "B"], Bool[Tensor, "B"]]:
+    """Logits of the logged cards, and whether they were clicked."""
+    logits, clicked = [], []
+    for batch in batches:
+        assert batch.card is not None
+        assert batch.clicked is not None
+        logits.append(model(batch, batch.card.unsqueeze(1)).squeeze(1).float().cpu())
+        clicked.append(batch.clicked.cpu())
+    return torch.cat(logits), torch.cat(clicked)
+
+
+def mixed_precision(device: torch.device, precision: str) -> torch.autocast:
+    """bfloat16 where asked for and the device gains by it; weights and losses stay in float32."""
+    return torch.autocast(
+        device.type, torch.bfloat16, enabled=precision == "bfloat16" and device.type == "cuda"
+    )
