@@ -5,7 +5,7 @@ Knows no network: a `Steps` may be a policy bound to a batch, or ten lines of a 
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,6 +15,7 @@ from torch import Tensor
 State = TypeVar("State", bound=tuple[Tensor, ...])
 
 
+@runtime_checkable
 class Steps(Protocol[State]):
     """A model bound to B requests. Its scores are raw: validity is `Feasible`'s business, never the model's."""
 
