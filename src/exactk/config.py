@@ -18,7 +18,7 @@ from exactk.errors import ConfigError
 Inputs = Literal["both", "ids", "features"]
 
 
-def setting(default: Any, least: float | None = None, most: float | None = None) -> Any:
+def setting(default: Any, least: int | float | None = None, most: int | float | None = None) -> Any:
     """A field with a default and the range it must stay in."""
     return field(default=default, metadata={"least": least, "most": most})
 
