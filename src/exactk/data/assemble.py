@@ -67,7 +67,7 @@ def _card_positions(
 
 def padded(
     rows: Int64[np.ndarray, "B"],
-    start: Int64[np.ndarray, "R+1"],
+    start: Int64[np.ndarray, "E"],
     values: Int32[np.ndarray, "C"],
     width: int,
 ) -> Int64[np.ndarray, "B W"]:
@@ -91,7 +91,7 @@ def _padded(rows, start, values, out):
 
 def mark_met(
     rows: Int64[np.ndarray, "B"],
-    start: Int64[np.ndarray, "R+1"],
+    start: Int64[np.ndarray, "E"],
     values: Int32[np.ndarray, "C"],
     met: Bool[np.ndarray, "I"],
 ) -> None:
@@ -137,7 +137,7 @@ def _gathered_features(rows, features, mean, inverse_deviation, out):
 
 def unpacked_graphs(
     rows: Int64[np.ndarray, "B"],
-    start: Int64[np.ndarray, "R+1"],
+    start: Int64[np.ndarray, "E"],
     packed: UInt8[np.ndarray, "G"],
     num_candidates: Int64[np.ndarray, "B"],
     width: int,
@@ -167,7 +167,7 @@ def linked_blocks(
     rows: Int64[np.ndarray, "B"],
     user: Int32[np.ndarray, "R"],
     request: Int64[np.ndarray, "R"],
-    start: Int64[np.ndarray, "R+1"],
+    start: Int64[np.ndarray, "E"],
     candidates: Int32[np.ndarray, "C"],
 ) -> Int64[np.ndarray, "B"]:
     """Connected components of rows (given user by user): an edge where two rows of a user share a candidate,

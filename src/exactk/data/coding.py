@@ -22,8 +22,8 @@ NO_TIMESTAMP = np.iinfo(np.int64).min
 class Coder:
     """Turns a table of impressions into the arrays of the index, refusing what a log cannot mean."""
 
-    def __init__(self, items: RowLookup, users: RowLookup, card_size: int) -> None:
-        self.items, self.users, self.card_size = items, users, card_size
+    def __init__(self, items: RowLookup, users: RowLookup) -> None:
+        self.items, self.users = items, users
         self.row = 0  # first row of the table at hand
         self._ends = {"candidates": 0, "card": 0, "graph": 0}
         self._last_request: tuple[Any, int] = (None, -1)

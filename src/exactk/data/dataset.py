@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from jaxtyping import Bool, Int, Int64
 
 from exactk.data.assemble import mark_met
@@ -19,7 +20,7 @@ from exactk.data.rules import ItemRules
 from exactk.data.split import Cutoffs, Method, split_rows
 from exactk.data.table import FILES, Meta
 from exactk.data.vocabulary import Scaling, Vocabulary
-from exactk.errors import InputError
+from exactk.errors import DataError, InputError
 from exactk.problem.batch import Batch
 from exactk.problem.constraints import Constraints
 
@@ -77,6 +78,12 @@ class Dataset:
     def impressions(self, places: slice | None = None) -> pa.Table:
         """Impressions in their external form, as written; a slice of places keeps memory bounded."""
         return self.folder.impressions(self.rows if places is None else self.rows[places])
+
+    def extra(self, file: str) -> pa.Table:
+        """A further table of the folder, such as `ratings.parquet` of a MovieLens log."""
+        if file not in self.meta.checksums:
+            raise DataError(f"{self.path} holds no {file}; it has {', '.join(sorted(self.meta.checksums))}")
+        return pq.read_table(self.path / file)
 
     def take(self, places: Int[np.ndarray, "P"] | Bool[np.ndarray, "R"] | slice) -> Dataset:
         """Some impressions of this view, in the order asked for."""

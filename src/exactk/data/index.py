@@ -30,16 +30,16 @@ _ROWS_AT_ONCE = 1 << 15
 
 @dataclass(frozen=True)
 class Index:
-    """R impressions as flat arrays; list r of a flat array spans `start[r]` to `start[r + 1]`.
+    """R impressions as flat arrays; list r spans `start[r]` to `start[r + 1]`, so that E is R + 1.
 
     `card` and `clicked_position` are positions into the candidates (-1 = none), `split` is a place in
     `table.SPLITS` (-1 = not recorded), `request` numbers runs of rows of one request, propensity is NaN and
     timestamp the lowest integer where the log has none. `graph` holds packed graphs, zero bytes = none.
     """
 
-    candidate_start: Int64[np.ndarray, "R+1"]
+    candidate_start: Int64[np.ndarray, "E"]
     candidates: Int32[np.ndarray, "C"]
-    card_start: Int64[np.ndarray, "R+1"]
+    card_start: Int64[np.ndarray, "E"]
     card: Int32[np.ndarray, "P"]
     user: Int32[np.ndarray, "R"]
     clicked: Bool[np.ndarray, "R"]
@@ -48,7 +48,7 @@ class Index:
     timestamp: Int64[np.ndarray, "R"]
     request: Int64[np.ndarray, "R"]
     split: Int8[np.ndarray, "R"]
-    graph_start: Int64[np.ndarray, "R+1"]
+    graph_start: Int64[np.ndarray, "E"]
     graph: UInt8[np.ndarray, "G"]
     item_features: Float32[np.ndarray, "I Fi"]
     user_features: Float32[np.ndarray, "U Fu"]
@@ -167,9 +167,7 @@ def _mapped(home: Path, described: dict[str, list[int]]) -> Index:
 def _build(folder: Path, meta: Meta, draft: Path) -> None:
     items = pq.read_table(folder / FILES["items"], columns=["item_id"])["item_id"]
     users = pq.read_table(folder / FILES["users"], columns=["user_id"])["user_id"]
-    coder = Coder(
-        RowLookup(items, FILES["items"], "item_id"), RowLookup(users, FILES["users"], "user_id"), meta.K or 0
-    )
+    coder = Coder(RowLookup(items, FILES["items"], "item_id"), RowLookup(users, FILES["users"], "user_id"))
     with _Flat(draft) as flat:
         for start in ("candidate_start", "card_start", "graph_start"):
             flat.append(start, np.zeros(1, np.int64))

@@ -17,6 +17,7 @@ from exactk.data.table import SPLITS
 from exactk.errors import DataError, InputError
 
 Rows = Int64[np.ndarray, "R"]
+Parts = tuple[Int64[np.ndarray, "R0"], Int64[np.ndarray, "R1"], Int64[np.ndarray, "R2"]]
 Method = Literal["recorded", "random", "user", "time", "pair"]
 Cutoffs = tuple[int | datetime, int | datetime]
 
@@ -29,7 +30,7 @@ def split_rows(
     valid: float = 0.1,
     test: float = 0.1,
     cutoffs: Cutoffs | None = None,
-) -> tuple[Rows, Rows, Rows]:
+) -> Parts:
     """Part `rows`; None takes the recorded split where there is one, else a random one.
 
     Rows of one request never part. `valid` and `test` are shares of the rows; a recorded split without a valid
@@ -56,7 +57,7 @@ def split_rows(
 
 def _by_blocks(
     rows: Rows, blocks: Int64[np.ndarray, "R"], rng: np.random.Generator, valid: float, test: float
-) -> tuple[Rows, Rows, Rows]:
+) -> Parts:
     """Deal whole blocks, in random order, to test, then valid, then train, until each has its share of rows."""
     _, block, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
     order = rng.permutation(len(sizes))
@@ -68,7 +69,7 @@ def _by_blocks(
     return rows[of_row == 0], rows[of_row == 1], rows[of_row == 2]
 
 
-def _recorded(index: Index, rows: Rows, seed: int, valid: float) -> tuple[Rows, Rows, Rows]:
+def _recorded(index: Index, rows: Rows, seed: int, valid: float) -> Parts:
     recorded = index.split[rows]
     if (recorded < 0).any():
         row = int(rows[np.flatnonzero(recorded < 0)[0]])
@@ -84,7 +85,7 @@ def _recorded(index: Index, rows: Rows, seed: int, valid: float) -> tuple[Rows, 
 
 def _by_time(
     index: Index, rows: Rows, valid: float, test: float, cutoffs: Cutoffs | None
-) -> tuple[Rows, Rows, Rows]:
+) -> Parts:
     """One global clock: all of train is before all of valid, all of valid before all of test."""
     moments = index.timestamp[rows]
     if (moments == NO_TIMESTAMP).any():

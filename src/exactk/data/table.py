@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +60,7 @@ class Meta:
         }
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path) -> Meta:
         """Read `meta.json`; a folder without one is no dataset, or one whose writing never finished."""
         path = folder / "meta.json"
         if not path.is_file():
@@ -73,7 +73,7 @@ class Meta:
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is damaged: {error}") from error
 
-    def with_files(self, checksums: Mapping[str, Mapping[str, Any]], K: int, N: int) -> Self:
+    def with_files(self, checksums: Mapping[str, Mapping[str, Any]], K: int, N: int) -> Meta:
         """The same, with what only the finished files tell."""
         return replace(
             self,
@@ -165,7 +165,7 @@ def flatten(lists: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, Int64[np.ndarr
 class RowLookup:
     """From external ids to the rows that hold them; -1 where none does. Ids are int64 or string, all distinct."""
 
-    def __init__(self, ids: pa.Array, file: str = "ids", column: str = "id") -> None:
+    def __init__(self, ids: pa.ChunkedArray | pa.Array, file: str = "ids", column: str = "id") -> None:
         self.ids = combine(ids)
         self._table: np.ndarray | None = None
         if len(pc.unique(self.ids)) != len(self.ids):

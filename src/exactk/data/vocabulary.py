@@ -9,7 +9,7 @@ import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -131,7 +131,7 @@ class Vocabulary:
         (folder / "vocabulary.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, folder: Path | str) -> Self:
+    def load(cls, folder: Path | str) -> Vocabulary:
         """Read what `save` wrote."""
         folder = Path(folder)
         path = folder / "vocabulary.json"

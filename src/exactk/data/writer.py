@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,7 +44,7 @@ class DatasetWriter:
         self._stack = ExitStack()
         self._largest = {"candidates": 0, "card": 0}
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> DatasetWriter:
         if self.path.exists() and not (self.path / "meta.json").is_file() and any(self.path.iterdir()):
             raise DataError(f"{self.path} exists and is no dataset; it will not be overwritten")
         self._draft = self._stack.enter_context(atomic_folder(self.path))
@@ -74,28 +74,31 @@ class DatasetWriter:
         """Append to a further Parquet file of the folder."""
         if not file.endswith(".parquet") or file in FILES.values() or "/" in file:
             raise DataError(f"an extra table needs a Parquet name of its own, not '{file}'")
-        self._sink(file, table.schema).write(table)
+        with self._disk():
+            self._sink(file, table.schema).write(table)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             if error is None:
-                self._finish()
+                with self._disk():
+                    self._finish()
         except BaseException as failure:
             self._close_quietly()
-            if not self._stack.__exit__(type(failure), failure, failure.__traceback__):
-                raise self._explained(failure) from failure
-        else:
-            if error is not None:
-                self._close_quietly()
+            self._stack.__exit__(type(failure), failure, failure.__traceback__)
+            raise
+        if error is not None:
+            self._close_quietly()
+        with self._disk():
             self._stack.__exit__(kind, error, trace)
 
     def _append(self, kind: Kind, table: pa.Table) -> None:
         file = FILES[kind]
         written = self._sinks[file].rows if file in self._sinks else 0
         table = canonical(table, kind, first_row=written)
-        self._sink(file, table.schema).write(table)
+        with self._disk():
+            self._sink(file, table.schema).write(table)
 
     def _sink(self, file: str, schema: pa.Schema) -> _Sink:
         if file not in self._sinks:
@@ -114,10 +117,14 @@ class DatasetWriter:
         for sink in self._sinks.values():
             sink.abandon()
 
-    def _explained(self, failure: BaseException) -> BaseException:
-        if isinstance(failure, OSError):
-            return DataError(f"{self.path} could not be written ({failure}); what stood there is unchanged")
-        return failure
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        """Say what a failing disk means for the folder."""
+        try:
+            yield
+        except OSError as error:
+            reason = f"{self.path} could not be written ({error}); what stood there is unchanged"
+            raise DataError(reason) from error
 
 
 class _Sink:
