@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from exactk.errors import InputError
-from exactk.problem.columns import Columns, codes, flat_ids, nearest
+from exactk.problem.columns import Columns, RequestError, codes, flat_ids, nearest, shown
 
 Wishes = Sequence[Sequence[Any] | np.ndarray | None] | None
 
@@ -42,13 +42,13 @@ def sizes(
     num_candidates = present.sum(1)
     size = np.broadcast_to(size, len(present))
     if (num_candidates == 0).any():
-        raise InputError(f"request {np.argmin(num_candidates)} has no candidates")
+        raise RequestError(int(np.argmin(num_candidates)), "there are no candidates")
     if (size < 1).any():
         b = int(np.argmax(size < 1))
-        raise InputError(f"request {b}: the card size k must be at least 1, got {size[b]}")
+        raise RequestError(b, f"the card size k must be at least 1, got {size[b]}")
     if (size > num_candidates).any():
         b = int(np.argmax(size > num_candidates))
-        raise InputError(f"request {b}: a card of {size[b]} cannot be made of {num_candidates[b]} candidates")
+        raise RequestError(b, f"a card of {size[b]} cannot be made of {num_candidates[b]} candidates")
     return size.astype(np.int32)
 
 
@@ -57,18 +57,22 @@ def check_candidates(columns: Columns, present: Bool[np.ndarray, "B N"]) -> None
     ids = columns["item_id"]
     if ids.dtype.kind == "f" and (np.isnan(ids) & present).any():
         b, position = np.argwhere(np.isnan(ids) & present)[0]
-        raise InputError(f"position {position} of request {b} has no item_id")
-    number = codes(ids, present, "item_id", "distinct candidates")
-    ordered = np.sort(number, axis=1)
-    twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
+        raise RequestError(b, f"position {position} has no item_id")
+    if ids.dtype.kind in "iu" and present.all():
+        ordered = np.sort(ids, axis=1)
+        twice = (ordered[:, 1:] == ordered[:, :-1]).any(1)
+    else:
+        ordered = np.sort(codes(ids, present, "item_id", "distinct candidates"), axis=1)
+        twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
     if twice.any():
         b = int(np.argmax(twice))
         first: dict[int, int] = {}
+        number = codes(ids, present, "item_id", "distinct candidates")
         for position, code in enumerate(number[b].tolist()):
             if code >= 0 and code in first:
-                raise InputError(
-                    f"request {b}: candidate {_shown(ids[b, position])} is there twice, at positions "
-                    f"{first[code]} and {position}"
+                raise RequestError(
+                    b,
+                    f"candidate {shown(ids[b, position])} is there twice, at {first[code]} and {position}",
                 )
             first[code] = position
 
@@ -81,9 +85,7 @@ def wished_positions(
     barred = _positions(columns, present, exclude, "exclude")
     if (pinned & barred).any():
         b, position = np.argwhere(pinned & barred)[0]
-        raise InputError(
-            f"request {b}: item {_shown(columns['item_id'][b, position])} is both included and excluded"
-        )
+        raise RequestError(b, f"item {shown(columns['item_id'][b, position])} is both included and excluded")
     return pinned, barred
 
 
@@ -99,16 +101,12 @@ def _positions(
         )
     for b, wished in enumerate(wishes):
         if isinstance(wished, str) or (wished is not None and not np.iterable(wished)):
-            raise InputError(f"request {b}: {word} must be a list of item ids, got {wished!r}")
+            raise RequestError(b, f"{word} must be a list of item ids, got {wished!r}")
         if wished is None or len(wished) == 0:
             continue
         place = {item: p for p, item in enumerate(columns["item_id"][b].tolist()) if present[b, p]}
         for item in flat_ids(wished):
             if item not in place:
-                raise InputError(f"request {b}: {word}d item {_shown(item)} is not among the candidates")
+                raise RequestError(b, f"{word}d item {shown(item)} is not among the candidates")
             found[b, place[item]] = True
     return found
-
-
-def _shown(item: Any) -> str:
-    return repr(item.item() if isinstance(item, np.generic) else item)

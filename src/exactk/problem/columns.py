@@ -19,6 +19,15 @@ Missing = Literal["error", "allow", "forbid"]
 MISSING_CHOICES: tuple[str, ...] = get_args(Missing)
 
 
+class RequestError(InputError):
+    """Something wrong with one request of a batch: `request` is its index, `reason` the message after it."""
+
+    def __init__(self, request: int, reason: str) -> None:
+        super().__init__(f"request {request}: {reason}")
+        self.request = int(request)
+        self.reason = reason
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """' (did you mean "title"?)', or the list of what is known where nothing comes near."""
     choices = sorted(str(name) for name in known)
@@ -39,7 +48,12 @@ def column_of(columns: Columns, field: str, rule: str) -> np.ndarray:
 
 def label(columns: Columns, b: int, position: int) -> str:
     """How messages name one candidate."""
-    return f"item {columns['item_id'][b, position]!r} of request {b}"
+    return f"item {shown(columns['item_id'][b, position])}"
+
+
+def shown(value: Any) -> str:
+    """A value as Python writes it: 3, not np.int64(3)."""
+    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def is_missing(value: Any) -> bool:
@@ -75,9 +89,10 @@ def judge_missing(
     lacking: np.ndarray = absent & present
     if missing == "error" and lacking.any():
         b, position = np.argwhere(lacking)[0]
-        raise InputError(
+        raise RequestError(
+            b,
             f'{label(columns, b, position)} has no "{field}", which rule "{rule}" needs; give it one, or set '
-            'missing = "allow" or "forbid" on the rule'
+            'missing = "allow" or "forbid" on the rule',
         )
     return lacking
 
@@ -110,9 +125,10 @@ def codes(
                 flat[place] = number.setdefault(value, len(number))
     except TypeError:
         b, position = divmod(place, values.shape[1])
-        raise InputError(
-            f'rule "{rule}" compares values of "{field}", but {values[b, position]!r} (request {b}, position '
-            f"{position}) is a {type(values[b, position]).__name__}; plain text or numbers are needed"
+        raise RequestError(
+            b,
+            f'rule "{rule}" compares values of "{field}", but {values[b, position]!r} (position {position}) '
+            f"is a {type(values[b, position]).__name__}; plain text or numbers are needed",
         ) from None
     return found
 
@@ -126,8 +142,8 @@ def texts(values: np.ndarray, counted: Bool[np.ndarray, "B N"], field: str, rule
     for b, row in enumerate(rows):
         for position, value in enumerate(row):
             if not isinstance(value, str):
-                raise InputError(
-                    f'rule "{rule}" needs text in "{field}", but request {b} at {position} has {value!r}'
+                raise RequestError(
+                    b, f'rule "{rule}" needs text in "{field}", but position {position} has {value!r}'
                 )
     return rows
 
@@ -157,12 +173,13 @@ def numbers(
     endless = np.isinf(plain) & present
     if endless.any():
         b, position = np.argwhere(endless)[0]
-        raise _not_a_number(values[b, position], field, rule, label(columns, b, position))
+        raise _not_a_number(values[b, position], field, rule, columns, b, position)
     return plain
 
 
-def _not_a_number(value: Any, field: str, rule: str, where: str) -> InputError:
-    return InputError(f'rule "{rule}" needs finite numbers in "{field}", but {where} has {value!r}')
+def _not_a_number(value: Any, field: str, rule: str, columns: Columns, b: int, position: int) -> RequestError:
+    where = label(columns, b, position)
+    return RequestError(b, f'rule "{rule}" needs finite numbers in "{field}", but {where} has {shown(value)}')
 
 
 def vectors(
@@ -181,7 +198,7 @@ def vectors(
     endless = np.isinf(dense).any(2) & present
     if endless.any():
         b, position = np.argwhere(endless)[0]
-        raise _not_a_number(np.inf, field, rule, label(columns, b, position))
+        raise _not_a_number(np.inf, field, rule, columns, b, position)
     return dense
 
 
@@ -197,12 +214,13 @@ def _stacked(
         try:
             vector = np.asarray(value, np.float64)
         except (TypeError, ValueError):
-            raise _not_a_number(value, field, rule, label(columns, b, position)) from None
+            raise _not_a_number(value, field, rule, columns, b, position) from None
         size = vector.size if size < 0 else size
         if vector.ndim != 1 or vector.size != size:
-            raise InputError(
+            raise RequestError(
+                b,
                 f'rule "{rule}": {label(columns, b, position)} has a "{field}" of shape {vector.shape}, '
-                f"others have ({size},)"
+                f"others have ({size},)",
             )
         held[b, position] = vector
     dense = np.full((*values.shape, max(size, 1)), np.nan)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from exactk.errors import ConfigError, InputError
-from exactk.problem.columns import Columns, column_of, flat_ids, label
+from exactk.problem.columns import Columns, RequestError, column_of, flat_ids, label
 from exactk.problem.rule_set import Constraint
 
 
@@ -92,11 +92,11 @@ class Allowed(Constraint):
         crooked = np.argwhere(matrix != matrix.swapaxes(-1, -2))
         if len(crooked):
             *where, i, j = crooked[0].tolist()
-            request = f"request {where[0]}: " if where else ""
-            raise InputError(
-                f"{request}the allowed matrix is not symmetric: [{i}, {j}] and [{j}, {i}] differ; "
+            reason = (
+                f"the allowed matrix is not symmetric: [{i}, {j}] and [{j}, {i}] differ; "
                 "'may share a card' must hold both ways"
             )
+            raise RequestError(where[0], reason) if where else InputError(reason)
         matrix.flags.writeable = False
         object.__setattr__(self, "matrix", matrix)
 
@@ -170,9 +170,10 @@ class Rule(Constraint):
         crooked = np.argwhere((verdict != verdict.transpose(0, 2, 1)) & both)
         if len(crooked):
             b, i, j = crooked[0]
-            raise InputError(
+            raise RequestError(
+                b,
                 f'rule "{self.name}" is not symmetric: it says {verdict[b, i, j]} of {label(columns, b, i)} '
-                f"with {label(columns, b, j)}, and {verdict[b, j, i]} the other way round"
+                f"with {label(columns, b, j)}, and {verdict[b, j, i]} the other way round",
             )
         return verdict
 

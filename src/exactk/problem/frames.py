@@ -1,0 +1,69 @@
+"""Items as callers hold them (a frame of any kind, a mapping of columns, a list of rows), read into arrays.
+
+Knows no request and no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from exactk.errors import InputError
+from exactk.problem.columns import nearest
+
+
+def table_of(items: Any, fields: Sequence[str] | None, score_column: str | None) -> dict[str, np.ndarray]:
+    """The columns wanted, as arrays, from a mapping, a list of rows or any frame narwhals knows."""
+    if (
+        isinstance(items, Sequence)
+        and not isinstance(items, str)
+        and all(isinstance(row, Mapping) for row in items)
+    ):
+        known = dict.fromkeys(field for row in items for field in row)
+        items = {field: [row.get(field) for row in items] for field in known}
+    if isinstance(items, Mapping):
+        names, column = list(items), items.__getitem__
+    else:
+        # Imported here: most calls bring arrays.
+        import narwhals as nw
+
+        try:
+            frame = nw.from_native(items, eager_only=True)
+        except TypeError:
+            raise InputError(
+                f"items must be a frame, columns by name or a list of rows, got {type(items).__name__}"
+            ) from None
+        names, column = frame.columns, lambda field: _series(frame[field])
+    wanted = [*(names if fields is None else fields), *([score_column] if score_column else [])]
+    for field in wanted:
+        if field not in names:
+            raise InputError(f'the items have no field "{field}"{nearest(field, names)}')
+    also = [field for field in ("item_id", "request_id") if field in names]
+    return {field: array_of(column(field)) for field in dict.fromkeys([*also, *wanted])}
+
+
+def _series(series: Any) -> Any:
+    """Numbers without gaps stay arrays; anything else becomes plain Python values, with None for gaps."""
+    plain = series.dtype.is_numeric() and series.null_count() == 0
+    return series.to_numpy() if plain else series.to_list()
+
+
+def array_of(values: Any) -> np.ndarray:
+    """An array of numbers where they are that, else of Python objects, never guessing one type for a mixture."""
+    if isinstance(values, np.ndarray):
+        return values
+    listed = list(values)
+    if listed and all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed):
+        return np.array(listed)
+    nested = bool(listed) and all(isinstance(value, list | tuple | np.ndarray) for value in listed)
+    if nested:  # [B, N] lists, or vectors; ragged ones stay objects: the rule that reads them complains
+        try:
+            return np.array(listed)
+        except ValueError:
+            pass
+    objects = np.empty(len(listed), object)
+    for place, value in enumerate(listed):
+        objects[place] = value
+    return objects

@@ -1,0 +1,266 @@
+"""What callers bring (arrays, lists, mappings, data frames), read into flat columns and padded requests.
+
+Knows no rule and no search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from exactk.errors import InputError
+from exactk.problem.columns import RequestError, flat_ids, is_missing, shown
+from exactk.problem.frames import array_of, table_of
+
+
+@dataclass(frozen=True)
+class Asked:
+    """M candidates in flat columns; `rows` says which make up each request, padded with -1."""
+
+    scores: Float64[np.ndarray, "M"]
+    columns: dict[str, np.ndarray]
+    rows: Int64[np.ndarray, "B N"]
+    request_ids: tuple[Any, ...] | None
+    single: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def name(self, b: int) -> str:
+        """How messages name a request."""
+        return f"request {b}" if self.request_ids is None else f"request {b} ({self.request_ids[b]!r})"
+
+    def part(self, start: int, stop: int) -> Part:
+        """Some requests, padded to the longest among them."""
+        rows = self.rows[start:stop]
+        present = rows >= 0
+        N = int(present.sum(1).max(initial=0))
+        rows, present = rows[:, :N], present[:, :N]
+        return Part(
+            scores=np.where(present, self.scores[rows], 0.0),
+            columns={name: values[rows] for name, values in self.columns.items()},
+            present=present,
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """Requests padded to one N."""
+
+    scores: Float64[np.ndarray, "B N"]
+    columns: dict[str, np.ndarray]
+    present: Bool[np.ndarray, "B N"]
+
+    def row(self, b: int) -> Part:
+        """One of them, still with a batch axis."""
+        one = slice(b, b + 1)
+        columns = {name: values[one] for name, values in self.columns.items()}
+        return Part(self.scores[one], columns, self.present[one])
+
+
+def read(scores: Any, items: Any, fields: Sequence[str] | None) -> Asked:
+    """One request from N scores, B requests from [B, N] scores or from items with a `request_id` column.
+
+    `fields` names the columns of the items that rules read (None: keep all there are).
+    """
+    score_column = scores if isinstance(scores, str) else None
+    table = {} if items is None else table_of(items, fields, score_column)
+    if score_column is not None:
+        if items is None:
+            raise InputError(f"scores = {score_column!r} names a column, but no items were given")
+        scores = table[score_column]
+    score = _scores(scores)
+    request_id = table.pop("request_id", None)
+    if score.ndim == 1:
+        if request_id is None:
+            rows, names = np.arange(len(score))[None], None
+        else:
+            rows, names = _grouped(request_id, len(score))
+        columns = {field: _flat(field, values, 1, len(score)) for field, values in table.items()}
+    elif request_id is not None:
+        raise InputError(
+            "scores are [B, N] but items have a request_id: give one score for each row of items"
+        )
+    else:
+        B, N = score.shape
+        rows, names = np.arange(B * N).reshape(B, N), None
+        columns = {field: _flat(field, values, B, N) for field, values in table.items()}
+    if "item_id" not in columns:
+        columns["item_id"] = np.empty(score.size, np.int64)
+        columns["item_id"][rows[rows >= 0]] = np.nonzero(rows >= 0)[1]
+    asked = Asked(score.reshape(-1), columns, rows, names, single=score.ndim == 1 and request_id is None)
+    _check_scores(asked)
+    return asked
+
+
+def _flat(field: str, values: np.ndarray, B: int, N: int) -> np.ndarray:
+    """A column [N] (shared by all requests) or [B, N], either with a vector axis more, as [B * N]."""
+    if B > 1 and values.shape[:2] == (B, N):
+        return values.reshape(B * N, *values.shape[2:])
+    if len(values) != N:
+        raise InputError(f'"{field}" has shape {values.shape}, but there are {N} scores for each request')
+    return values if B == 1 else np.concatenate([values] * B)
+
+
+def _scores(scores: Any) -> Float64[np.ndarray, "..."]:
+    try:
+        given = np.asarray(scores)
+    except ValueError:
+        given = np.empty(0, object)
+    if given.dtype.kind not in "fiub":
+        lengths = {len(row) for row in scores if isinstance(row, Sequence | np.ndarray)}
+        if len(lengths) > 1:
+            raise InputError(
+                f"scores are ragged: rows have {min(lengths)} to {max(lengths)} entries; give [B, N], "
+                "or a frame with a request_id column"
+            )
+        given = _numbers(given)
+    if given.ndim not in (1, 2):
+        raise InputError(f"scores must be [N] or [B, N], got shape {given.shape}")
+    if given.size == 0:
+        raise InputError(f"there are no candidates: scores have shape {given.shape}")
+    return given.astype(np.float64)
+
+
+def _numbers(given: np.ndarray) -> np.ndarray:
+    """Objects as floats, None as NaN; text is refused even where it looks like a number."""
+    numbers = np.full(given.shape, np.nan)
+    for where in np.ndindex(given.shape):
+        value: Any = given[where]
+        if is_missing(value):
+            continue
+        try:
+            numbers[where] = None if isinstance(value, str) else value
+        except (TypeError, ValueError):
+            raise InputError(f"score at {list(where)} is not a number: {value!r}") from None
+    return numbers
+
+
+def _check_scores(asked: Asked) -> None:
+    wrong = ~np.isfinite(asked.scores)
+    if wrong.any():
+        b, position = np.argwhere(wrong[asked.rows] & (asked.rows >= 0))[0]
+        item = asked.columns["item_id"][asked.rows[b, position]]
+        raise InputError(
+            f"{asked.name(b)}: the score at position {position} (item {shown(item)}) is "
+            f"{asked.scores[asked.rows[b, position]]}; scores must be finite (to keep it out, exclude it)"
+        )
+
+
+def _grouped(request_id: np.ndarray, num_rows: int) -> tuple[Int64[np.ndarray, "B N"], tuple[Any, ...]]:
+    """Rows of each request, requests in order of first appearance."""
+    if request_id.shape != (num_rows,):
+        raise InputError(f'"request_id" has shape {request_id.shape}, but there are {num_rows} scores')
+    members: dict[Any, list[int]] = {}
+    for row, name in enumerate(request_id.tolist()):
+        if is_missing(name):
+            raise InputError(f"row {row} has no request_id")
+        members.setdefault(name, []).append(row)
+    rows = np.full((len(members), max(map(len, members.values()))), -1, np.int64)
+    for b, own in enumerate(members.values()):
+        rows[b, : len(own)] = own
+    return rows, tuple(members)
+
+
+def matrices(given: Any, name: str, asked: Asked) -> Sequence[np.ndarray] | np.ndarray | None:
+    """Pair scores or allowed matrices: [N, N] for all requests, [B, N, N], or one matrix per request."""
+    if given is None:
+        return None
+    num_candidates = (asked.rows >= 0).sum(1)
+    if isinstance(given, Sequence) and not asked.single:
+        each: Any = [array_of(one) for one in given]
+        if len({one.shape for one in each}) == 1:
+            each = np.array(each)
+    else:
+        each = array_of(given)
+    if isinstance(each, np.ndarray) and each.ndim == 2:
+        each = np.broadcast_to(each, (len(asked), *each.shape))
+    if len(each) != len(asked):
+        raise InputError(f"{name} has {len(each)} matrices for {len(asked)} requests")
+    shapes = [each.shape[1:]] * len(asked) if isinstance(each, np.ndarray) else [one.shape for one in each]
+    for b, (shape, N) in enumerate(zip(shapes, num_candidates.tolist(), strict=True)):
+        if shape != (N, N):
+            raise InputError(f"{asked.name(b)}: {name} must be [{N}, {N}] for {N} candidates, got {shape}")
+    return each  # type: ignore[no-any-return]
+
+
+def padded(each: Sequence[np.ndarray] | np.ndarray, N: int) -> np.ndarray:
+    """Matrices side by side, padded to [N, N] with zeros."""
+    if isinstance(each, np.ndarray):
+        return each
+    side_by_side = np.zeros((len(each), N, N), np.result_type(*each))
+    for b, matrix in enumerate(each):
+        side_by_side[b, : len(matrix), : len(matrix)] = matrix
+    return side_by_side
+
+
+def checked_pair_scores(each: Sequence[np.ndarray] | np.ndarray, N: int) -> Float64[np.ndarray, "B N N"]:
+    """Pair scores as the engine reads them: finite, symmetric up to rounding; the diagonal means nothing."""
+    try:
+        pairs = np.ascontiguousarray(padded(each, N), np.float64)
+    except (TypeError, ValueError):
+        raise InputError("pair_scores must hold numbers") from None
+    if not np.isfinite(pairs).all():
+        pairs = pairs.copy()
+        pairs[:, np.arange(N), np.arange(N)] = 0.0
+        wrong = np.argwhere(~np.isfinite(pairs))
+        if len(wrong):
+            b, i, j = wrong[0]
+            raise RequestError(
+                b,
+                f"pair_scores[{i}, {j}] is {pairs[b, i, j]}; pair scores must be finite "
+                "(to keep two items apart, use a rule or an allowed matrix)",
+            )
+    mirrored = pairs.transpose(0, 2, 1)
+    if (pairs == mirrored).all():
+        return pairs
+    crooked = np.argwhere(~np.isclose(pairs, mirrored, rtol=1e-6, atol=1e-9))
+    if len(crooked):
+        b, i, j = crooked[0]
+        raise RequestError(
+            b,
+            f"pair_scores are not symmetric: [{i}, {j}] is {pairs[b, i, j]:g} but [{j}, {i}] is "
+            f"{pairs[b, j, i]:g}; a card is a set, a pair has one score",
+        )
+    return np.asarray((pairs + mirrored) / 2)
+
+
+def wishes_of(wished: Any, word: str, asked: Asked) -> list[list[Any]] | None:
+    """Ids per request. For a batch: a list for each request, a mapping by request id, or ids for all of them.
+
+    Ids excluded from all requests need not be candidates of every one of them, but of one at least.
+    """
+    if wished is None or len(wished) == 0:
+        return None
+    if isinstance(wished, str):
+        raise InputError(f"{word} must be a list of item ids, got the text {wished!r}")
+    if asked.single:
+        return [flat_ids(wished)]
+    if isinstance(wished, Mapping):
+        known = asked.request_ids or tuple(range(len(asked)))
+        for name in wished:
+            if name not in known:
+                raise InputError(f"{word} names request {name!r}, which is not there")
+        return [flat_ids(wished.get(name, ())) for name in known]
+    nested = [one is None or isinstance(one, list | tuple | set | frozenset | np.ndarray) for one in wished]
+    if all(nested):
+        if len(wished) != len(asked):
+            raise InputError(f"{word} has {len(wished)} lists of item ids for {len(asked)} requests")
+        return [flat_ids(one) if one is not None else [] for one in wished]
+    if any(nested):
+        raise InputError(f"{word} mixes item ids and lists of them: {wished!r}")
+    return _for_all(flat_ids(wished), word, asked)
+
+
+def _for_all(ids: list[Any], word: str, asked: Asked) -> list[list[Any]]:
+    if word == "include":
+        return [ids] * len(asked)
+    held = [set(asked.columns["item_id"][row[row >= 0]].tolist()) for row in asked.rows]
+    for item in ids:
+        if not any(item in own for own in held):
+            raise InputError(f"{word}d item {shown(item)} is among the candidates of no request")
+    return [[item for item in ids if item in own] for own in held]
