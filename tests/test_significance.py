@@ -96,6 +96,13 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     assert 0.85 <= covered / 400 <= 0.94  # the percentile bootstrap of a skewed mean falls a little short
 
 
+def test_drawing_alike_values_together_changes_no_distribution() -> None:
+    clicks = np.repeat([1.0, 0.0], [120, 880])
+    together = bootstrap_interval(clicks, seeded(1), rounds=20_000)
+    apart = bootstrap_interval(clicks + 1e-9 * np.arange(1000), seeded(2), rounds=20_000)
+    assert tuple(together) == pytest.approx(tuple(apart), abs=0.0021)  # two clicks in a thousand
+
+
 def test_a_ratio_of_sums_is_resampled_pairwise() -> None:
     over = seeded(1).random(50) + 0.5
     interval = bootstrap_interval(0.8 * over, seeded(), over=over)

@@ -113,10 +113,17 @@ def _by_group(
 def _resampled_ratios(
     totals: Float[np.ndarray, "G"], weights: Float[np.ndarray, "G"], rng: np.random.Generator, rounds: int
 ) -> Iterator[Float[np.ndarray, "_"]]:
-    for size in _chunks(rounds, len(totals)):
-        picked = rng.integers(0, len(totals), (size, len(totals)))
-        below = weights[picked].sum(1)
-        yield np.where(below > 0, totals[picked].sum(1) / np.where(below > 0, below, 1.0), np.nan)
+    """Ratios of resampled sums; groups that are alike (clicks are 0 or 1) are drawn together, by number."""
+    alike, times = np.unique(np.stack([totals, weights]), axis=1, return_counts=True)
+    few = alike.shape[1] <= len(totals) // 4
+    for size in _chunks(rounds, alike.shape[1] if few else len(totals)):
+        if few:
+            drawn = rng.multinomial(len(totals), times / len(totals), size) @ alike.T
+        else:
+            picked = rng.integers(0, len(totals), (size, len(totals)))
+            drawn = np.stack([totals[picked].sum(1), weights[picked].sum(1)], 1)
+        above, below = drawn[:, 0], drawn[:, 1]
+        yield np.where(below != 0, above / np.where(below != 0, below, 1.0), np.nan)
 
 
 def _coins(rng: np.random.Generator, rows: int, columns: int) -> Bool[np.ndarray, "R C"]:

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from exactk.errors import MissingExtraError
 from exactk.learning.checkpoint import write_text
@@ -29,6 +29,7 @@ LABELS = {
 SHOWN = ("loss", "reward", *LABELS)
 
 
+@runtime_checkable
 class Listener(Protocol):
     """Someone who is told figures, in order, and at last that there will be no more."""
 

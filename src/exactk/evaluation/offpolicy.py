@@ -1,0 +1,213 @@
+"""What a card policy would have earned, estimated from the logs of another policy.
+
+Knows no model and no file. Where the logs cannot tell, it says "not enough support" and gives no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from exactk.errors import InputError
+from exactk.evaluation.significance import Interval, bootstrap_interval
+
+MIN_EFFECTIVE = 100.0  # below this the bootstrap of a 10% click rate rests on fewer than ten clicks
+WEIGHT_TOLERANCE = (
+    4.0  # standard errors by which the mean weight may miss 1 before the propensities are doubted
+)
+
+
+@dataclass(frozen=True)
+class Support:
+    """How much the logs say about the target policy; `reason` is empty when they say enough."""
+
+    num_logged: int
+    num_matched: int
+    effective_samples: float
+    mean_weight: float
+    reason: str
+
+    @property
+    def enough(self) -> bool:
+        """Whether an estimate may be shown at all."""
+        return not self.reason
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One estimator's answer: an interval, or None with the reason why there is none."""
+
+    estimator: str
+    interval: Interval | None
+    support: Support
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain JSON values."""
+        return {
+            "estimator": self.estimator,
+            "interval": self.interval.as_dict() if self.interval else None,
+            "effective_samples": self.support.effective_samples,
+            "matched": self.support.num_matched,
+            "reason": self.support.reason or None,
+        }
+
+
+def same_card(cards: Int[np.ndarray, "B K"], others: Int[np.ndarray, "B L"]) -> Bool[np.ndarray, "B"]:
+    """Equal as sets, whatever the order and the padding (-1)."""
+    size, other_size = (cards >= 0).sum(1), (others >= 0).sum(1)
+    shared = ((cards[:, :, None] == others[:, None, :]) & (cards[:, :, None] >= 0)).any(2).sum(1)
+    equal: Bool[np.ndarray, "B"] = (size == other_size) & (shared == size)
+    return equal
+
+
+def card_weights(
+    target: Int[np.ndarray, "B K"], logged: Int[np.ndarray, "B L"], propensity: Float[np.ndarray, "B"]
+) -> Float[np.ndarray, "B"]:
+    """Importance weights of a policy that shows `target`: 1 / propensity where that was logged, else 0."""
+    bad = np.flatnonzero(~np.isnan(propensity) & ~((propensity > 0) & (propensity <= 1)))
+    if len(bad):
+        raise InputError(
+            f"propensity of logged row {bad[0]} is {propensity[bad[0]]:g}; "
+            "it is the probability with which the card was shown, above 0 and at most 1"
+        )
+    weights: Float[np.ndarray, "B"] = same_card(target, logged) / propensity
+    return weights
+
+
+def support(weights: Float[np.ndarray, "B"], min_effective: float = MIN_EFFECTIVE) -> Support:
+    """Effective sample size (sum w)^2 / sum w^2, the mean weight, and whether they allow an estimate.
+
+    Under a logging policy that could have shown every target card the weights average 1. A mean far below
+    means that many target cards could never have been logged; far above, that the propensities are too small.
+    Negative weights (PI) count by their size.
+    """
+    if np.isnan(weights).any():
+        missing = int(np.isnan(weights).sum())
+        return Support(
+            len(weights), 0, 0.0, np.nan, f"no propensity recorded for {missing} of {len(weights)} rows"
+        )
+    matched = int((weights != 0).sum())
+    squares = float((weights**2).sum())
+    effective = float(np.abs(weights).sum() ** 2 / squares) if squares > 0 else 0.0
+    average = float(weights.mean()) if len(weights) else 0.0
+    error = float(weights.std() / np.sqrt(max(len(weights), 1)))
+    reason = ""
+    if effective < min_effective:
+        reason = (
+            f"not enough support: {matched} of {len(weights)} logged cards are the policy's own, "
+            f"worth {effective:.0f} samples; {min_effective:.0f} are needed"
+        )
+    elif abs(average - 1) > WEIGHT_TOLERANCE * error:
+        reason = (
+            f"not enough support: the weights average {average:.2f} instead of 1; the logging policy could "
+            "not have shown every card of this one, or its propensities are wrong"
+        )
+    return Support(len(weights), matched, effective, average, reason)
+
+
+def inverse_propensity(
+    weights: Float[np.ndarray, "B"],
+    clicked: Float[np.ndarray, "B"],
+    rng: np.random.Generator,
+    groups: Int[np.ndarray, "B"] | None = None,
+) -> Estimate:
+    """IPS: mean of w r. Unbiased under full support."""
+    return _estimate("ips", weights * clicked, np.ones(len(weights)), weights, rng, groups)
+
+
+def self_normalised(
+    weights: Float[np.ndarray, "B"],
+    clicked: Float[np.ndarray, "B"],
+    rng: np.random.Generator,
+    groups: Int[np.ndarray, "B"] | None = None,
+) -> Estimate:
+    """SNIPS: sum of w r over sum of w. Slightly biased, far less noisy, never outside [0, 1]."""
+    return _estimate("snips", weights * clicked, weights, weights, rng, groups)
+
+
+def doubly_robust(
+    weights: Float[np.ndarray, "B"],
+    clicked: Float[np.ndarray, "B"],
+    model_logged: Float[np.ndarray, "B"],
+    model_target: Float[np.ndarray, "B"],
+    rng: np.random.Generator,
+    groups: Int[np.ndarray, "B"] | None = None,
+) -> Estimate:
+    """DR: mean of q(target) + w (r - q(logged)). Unbiased if the propensities or the model q are right.
+
+    Without support it is only the model's opinion of itself, so the same check refuses it.
+    """
+    terms = model_target + weights * (clicked - model_logged)
+    return _estimate("dr", terms, np.ones(len(weights)), weights, rng, groups)
+
+
+def pseudo_inverse_weights(
+    target: Int[np.ndarray, "B K"], logged: Int[np.ndarray, "B L"], pair_inclusion: Float[np.ndarray, "B N N"]
+) -> Float[np.ndarray, "B"]:
+    """Weights of the PI estimator (Swaminathan et al. 2017) for cards as sets: 1_target' G+ 1_logged.
+
+    `pair_inclusion[b, i, j]` is the probability that the logging policy shows both i and j (i = j: shows i).
+    Unbiased when the value of a card is a sum over its items, however few whole cards match; with
+    interactions it estimates the best additive account of them, which is why it is always named apart.
+    """
+    N = pair_inclusion.shape[1]
+    aim, shown = _indicator(target, N), _indicator(logged, N)
+    inverse = np.linalg.pinv(pair_inclusion, hermitian=True)
+    weights: Float[np.ndarray, "B"] = np.einsum("bi,bij,bj->b", aim, inverse, shown)
+    return weights
+
+
+def pseudo_inverse(
+    weights: Float[np.ndarray, "B"],
+    clicked: Float[np.ndarray, "B"],
+    rng: np.random.Generator,
+    groups: Int[np.ndarray, "B"] | None = None,
+) -> Estimate:
+    """wPI: self-normalised with `pseudo_inverse_weights`."""
+    return _estimate("pi", weights * clicked, weights, weights, rng, groups)
+
+
+def estimate_value(
+    target: Int[np.ndarray, "B K"],
+    logged: Int[np.ndarray, "B L"],
+    clicked: Bool[np.ndarray, "B"],
+    propensity: Float[np.ndarray, "B"],
+    rng: np.random.Generator,
+    model_logged: Float[np.ndarray, "B"] | None = None,
+    model_target: Float[np.ndarray, "B"] | None = None,
+    groups: Int[np.ndarray, "B"] | None = None,
+) -> Mapping[str, Estimate]:
+    """Every card-level estimate of a deterministic policy's value that the logs allow, by estimator name."""
+    weights = card_weights(target, logged, propensity)
+    reward = clicked.astype(np.float64)
+    estimates = [
+        inverse_propensity(weights, reward, rng, groups),
+        self_normalised(weights, reward, rng, groups),
+    ]
+    if model_logged is not None and model_target is not None:
+        estimates.append(doubly_robust(weights, reward, model_logged, model_target, rng, groups))
+    return {estimate.estimator: estimate for estimate in estimates}
+
+
+def _estimate(
+    name: str,
+    terms: Float[np.ndarray, "B"],
+    over: Float[np.ndarray, "B"],
+    weights: Float[np.ndarray, "B"],
+    rng: np.random.Generator,
+    groups: Int[np.ndarray, "B"] | None,
+) -> Estimate:
+    told = support(weights)
+    interval = bootstrap_interval(terms, rng, over=over, groups=groups) if told.enough else None
+    return Estimate(name, interval, told)
+
+
+def _indicator(cards: Int[np.ndarray, "B K"], num_candidates: int) -> Float[np.ndarray, "B N"]:
+    """1 at the positions of a card, 0 elsewhere."""
+    inside = np.zeros((len(cards), num_candidates))
+    rows = np.broadcast_to(np.arange(len(cards))[:, None], cards.shape)
+    inside[rows[cards >= 0], cards[cards >= 0]] = 1.0
+    return inside

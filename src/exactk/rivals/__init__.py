@@ -1,0 +1,43 @@
+"""Everything a team would use instead: one contract, one file per family.
+
+`RIVALS` names the methods; `method(name)` imports one when asked, so that none needs another's library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from exactk.errors import InputError
+
+if TYPE_CHECKING:
+    from exactk.rivals.contract import Method
+
+# name -> module:function, in the order of the table: from what only counts to what reads whole lists.
+RIVALS: dict[str, str] = {
+    "random": "counting:fit_random",
+    "popularity": "counting:fit_popularity",
+    "least-seen": "counting:fit_least_seen",
+    "mf-softmax": "factorisation:fit_mf_softmax",
+    "bpr": "factorisation:fit_bpr",
+    "implicit-als": "factorisation:fit_implicit_als",
+    "implicit-bpr": "factorisation:fit_implicit_bpr",
+    "lambdarank": "trees:fit_lambdarank",
+    "deeprank": "pointwise:fit_deeprank",
+    "listwise-gru": "listwise:fit_listwise_gru",
+    "listwise-mhsa": "listwise:fit_listwise_mhsa",
+    "prm": "listwise:fit_prm",
+    "setrank": "listwise:fit_setrank",
+    "seq2slate": "writers:fit_seq2slate",
+    "gflownet": "writers:fit_gflownet",
+    "set-value": "estimator:fit_value_search",
+}
+
+
+def method(name: str) -> Method:
+    """The function fit(train, valid, budget) -> Fitted of a rival."""
+    if name not in RIVALS:
+        raise InputError(f"unknown rival {name!r}; there are {', '.join(RIVALS)}")
+    module, function = RIVALS[name].split(":")
+    fit: Method = getattr(import_module(f"exactk.rivals.{module}"), function)
+    return fit

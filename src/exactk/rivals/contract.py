@@ -1,0 +1,128 @@
+"""The contract of every method compared: learn from the same logs, within one budget, pick valid cards.
+
+Knows no method.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from exactk.config import InputSizes
+from exactk.data.dataset import Dataset
+from exactk.data.vocabulary import Vocabulary
+from exactk.problem import cliques
+from exactk.problem.batch import Batch
+
+Setting = Mapping[str, Any]
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Recommender(Protocol):
+    """Anything that picks cards."""
+
+    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+        """One valid card per request, as positions, -1 beyond a card's size."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a method may spend on tuning; the same for all of them.
+
+    A trial is one setting trained for at most `epochs`, stopped after `patience` epochs without a better
+    validation score. Validation looks at the first `validation_rows` clicked cards of the validation split.
+    """
+
+    trials: int = 4
+    epochs: int = 10
+    patience: int = 2
+    batch_size: int = 256
+    validation_rows: int = 4_096
+    tree_requests: int = 200_000  # requests that tree learners, which hold everything in memory, may read
+    seed: int = 0
+
+
+QUICK = Budget(trials=1, epochs=2, validation_rows=1_024, tree_requests=20_000)
+
+
+@dataclass(frozen=True)
+class Logs:
+    """A view of logged cards and the vocabulary (of the train view) in which its batches are written."""
+
+    view: Dataset
+    vocabulary: Vocabulary
+
+    @classmethod
+    def of(cls, train: Dataset, *others: Dataset) -> tuple[Logs, ...]:
+        """Several views in the vocabulary of the first."""
+        vocabulary = train.vocabulary()
+        return tuple(cls(view, vocabulary) for view in (train, *others))
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    @property
+    def sizes(self) -> InputSizes:
+        """What a network's input layer must hold."""
+        v = self.vocabulary
+        return InputSizes(v.num_users, v.num_items, v.user_feature_size, v.item_feature_size)
+
+    @property
+    def card_size(self) -> int:
+        """The largest K of the folder."""
+        return int(self.view.meta.K or 1)
+
+    @property
+    def num_candidates(self) -> int:
+        """The largest N of the folder."""
+        return int(self.view.meta.N or 1)
+
+    def clicked_only(self) -> Logs:
+        """The demonstrations."""
+        return Logs(self.view.demonstrations(), self.vocabulary)
+
+    def first(self, num_rows: int) -> Logs:
+        """At most so many rows from the start."""
+        return Logs(self.view.take(slice(num_rows)), self.vocabulary)
+
+    def batches(
+        self, batch_size: int, seed: int | None = None, epoch: int = 0, start: int = 0
+    ) -> Iterator[Batch]:
+        """Batches in the order of (seed, epoch); in file order without a seed."""
+        return self.view.batches(self.vocabulary, batch_size, seed, epoch, start)
+
+    def solvable_batches(self, batch_size: int) -> Iterator[Batch]:
+        """Batches in file order, without the requests for which no valid card exists."""
+        for batch in self.batches(batch_size):
+            solvable = torch.from_numpy(cliques.exists(batch.requests()))
+            yield batch if bool(solvable.all()) else batch.rows(solvable)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A method after training: the ways it offers to pick a card, and what tuning chose."""
+
+    ways: Mapping[str, Recommender]
+    chosen: Setting = field(default_factory=dict)
+    valid_score: float = math.nan
+
+
+Method = Callable[[Logs, Logs, Budget], Fitted]
+
+
+def tuned(
+    settings: Sequence[Setting], budget: Budget, attempt: Callable[[Setting], tuple[T, float]]
+) -> tuple[T, Setting, float]:
+    """Try the first `budget.trials` settings; the highest validation score wins, the earlier on a tie."""
+    tried = [(*attempt(setting), setting) for setting in settings[: budget.trials]]
+    scores = [-math.inf if math.isnan(score) else score for _, score, _ in tried]
+    fitted, score, setting = tried[int(np.argmax(scores))]
+    return fitted, setting, score

@@ -1,0 +1,129 @@
+"""How every network rival is trained: the same loop, the same trials, the weights that validate best.
+
+Knows no network: a method brings one, its loss and the settings worth trying.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor, nn
+
+from exactk.config import Inputs, InputSizes
+from exactk.learning.fit import FitSettings, Step, Task, fit
+from exactk.problem.batch import Batch
+from exactk.rivals.contract import Budget, Logs, Recommender, Setting, tuned
+from exactk.rivals.selection import Greedy, Judge, Scorer
+
+Loss = Callable[[Batch, Generator], Float[Tensor, ""]]
+Network = TypeVar("Network", bound=nn.Module)
+
+LARGE_TABLE = 200_000  # ids beyond which a dense id table costs more than it tells, where there are features
+RATES = (0.003, 0.001, 0.01, 0.0003)
+
+
+def settings_for(sizes: InputSizes, rates: Sequence[float] = RATES) -> list[Setting]:
+    """Inputs and learning rates in the order of promise; with features and few ids, both kinds are tried."""
+    kinds: list[Inputs] = ["ids"]
+    if sizes.user_feature_size and sizes.item_feature_size:
+        kinds = ["features"]
+        if sizes.num_users + sizes.num_items <= LARGE_TABLE:
+            kinds = ["both", "features"]
+    return [{"inputs": kind, "learning_rate": rate} for rate in rates for kind in kinds]
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one network is taught: its loss, on which logs, and how it is judged (higher is better)."""
+
+    name: str
+    loss: Loss
+    logs: Logs
+    judged: Callable[[], float]
+
+
+def train(network: nn.Module, lesson: Lesson, learning_rate: float, budget: Budget) -> float:
+    """Train in place, keep the weights of the best epoch, return their validation score."""
+    batches_per_epoch = math.ceil(len(lesson.logs) / budget.batch_size)
+    if batches_per_epoch == 0:
+        return math.nan
+
+    def batches(epoch: int, start: int) -> Iterator[Batch]:
+        return lesson.logs.batches(budget.batch_size, budget.seed, epoch, start)
+
+    def loss(batch: Batch, progress: float, generator: Generator) -> Step:  # noqa: ARG001 - the loop's signature
+        return Step(lesson.loss(batch, generator), {})
+
+    best = -math.inf
+
+    def validate() -> dict[str, float]:
+        nonlocal best
+        score = lesson.judged()
+        score = -math.inf if math.isnan(score) else score
+        best = max(best, score)
+        return {"score": score}
+
+    task = Task(
+        lesson.name, network, batches, batches_per_epoch, loss, validate, "score", higher_is_better=True
+    )
+    settings = FitSettings(
+        epochs=budget.epochs,
+        learning_rate=learning_rate,
+        patience=budget.patience,
+        seed=budget.seed,
+        clip_norm=1.0,
+    )
+    fit(task, settings)
+    return best
+
+
+def train_scorer(
+    name: str,
+    settings: Sequence[Setting],
+    make: Callable[[Setting, Generator], Network],
+    scorer: Callable[[Network], Scorer],
+    loss: Callable[[Network, Setting, Batch], Float[Tensor, ""]],
+    logs: Logs,
+    valid: Logs,
+    budget: Budget,
+) -> tuple[Network, Setting, float]:
+    """The network whose greedy cards find most of the clicked items of the validation split."""
+    judge = Judge.of(valid, budget)
+
+    def attempt(setting: Setting) -> tuple[Network, float]:
+        network = make(setting, Generator().manual_seed(budget.seed))
+        lesson = Lesson(
+            name,
+            lambda batch, _: loss(network, setting, batch),
+            logs,
+            lambda: judge(Greedy(scorer(network))),
+        )
+        return network, train(network, lesson, setting["learning_rate"], budget)
+
+    return tuned(settings, budget, attempt)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A network's scores as node weights: click probabilities of single items, or shares of a softmax."""
+
+    network: nn.Module
+    kind: str  # "sigmoid" or "softmax"
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> Float[Tensor, "B N"]:
+        """w_i = P(r=1 | a_i, S, u)."""
+        scores: Tensor = self.network(batch).double()
+        if self.kind == "sigmoid":
+            return scores.sigmoid()
+        return scores.masked_fill(~batch.present, -torch.inf).softmax(-1)
+
+
+def judged_by(way: Recommender, judge: Judge) -> Callable[[], float]:
+    """The validation score of a way to pick cards, whenever it is asked for."""
+    return lambda: judge(way)

@@ -1,0 +1,168 @@
+"""Gradient-boosted trees: LightGBM's LambdaRank over features and counts.
+
+Knows no ids but through what was counted of them; counts of a training row leave its own fold out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Float64, Int
+from torch import Tensor
+
+from exactk.errors import MissingExtraError
+from exactk.problem.batch import Batch
+from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
+from exactk.rivals.selection import Greedy, Judge, by_weight
+
+FOLDS = 5
+SMOOTHING = 10.0
+SETTINGS: list[Setting] = [
+    {"among": "candidates", "num_leaves": 31, "learning_rate": 0.05},
+    {"among": "shown", "num_leaves": 31, "learning_rate": 0.05},
+    {"among": "candidates", "num_leaves": 7, "learning_rate": 0.05},
+    {"among": "shown", "num_leaves": 7, "learning_rate": 0.05},
+]
+
+
+@dataclass(frozen=True)
+class FoldCounts:
+    """Clicks on and showings of each item, in each fifth of the training rows (row number modulo 5)."""
+
+    clicked: Float64[np.ndarray, "5 I"]
+    shown: Float64[np.ndarray, "5 I"]
+
+    @classmethod
+    def of(cls, train: Logs) -> FoldCounts:
+        """One pass over the log."""
+        num_items = train.vocabulary.num_items
+        clicked, shown = np.zeros((FOLDS, num_items)), np.zeros((FOLDS, num_items))
+        row = 0
+        for batch in train.batches(4096):
+            assert batch.card is not None
+            assert batch.clicked_position is not None
+            fold = (row + np.arange(len(batch))) % FOLDS
+            item, card, at = batch.item.numpy(), batch.card.numpy(), batch.clicked_position.numpy()
+            on_card = np.take_along_axis(item, card.clip(0), 1)
+            np.add.at(shown, (np.broadcast_to(fold[:, None], card.shape)[card >= 0], on_card[card >= 0]), 1.0)
+            rows = np.flatnonzero(at >= 0)
+            np.add.at(clicked, (fold[rows], item[rows, at[rows]]), 1.0)
+            row += len(batch)
+        clicked[:, 0] = shown[:, 0] = 0.0
+        return cls(clicked, shown)
+
+    def rates(
+        self, item: Int[np.ndarray, "B N"], fold: Int[np.ndarray, "B"] | None
+    ) -> tuple[Float64[np.ndarray, "B N"], Float64[np.ndarray, "B N"]]:
+        """Smoothed click rate and number of showings of each candidate; a row's own fold left out."""
+        clicks, times = self.clicked.sum(0)[item], self.shown.sum(0)[item]
+        if fold is not None:
+            clicks = clicks - self.clicked[fold[:, None], item]
+            times = times - self.shown[fold[:, None], item]
+        mean = self.clicked.sum() / max(self.shown.sum(), 1.0)
+        return (clicks + SMOOTHING * mean) / (times + SMOOTHING), times
+
+
+def described(
+    batch: Batch, counts: FoldCounts, fold: Int[np.ndarray, "B"] | None = None
+) -> Float32[np.ndarray, "B N F"]:
+    """What the trees see of each candidate: rate, showings, how the rate compares, all features."""
+    rate, times = counts.rates(batch.item.numpy(), fold)
+    present = batch.present.numpy()
+    usual = np.where(present, rate, 0).sum(1, keepdims=True) / np.maximum(present.sum(1, keepdims=True), 1)
+    columns = [np.stack([rate, np.log1p(times), rate - usual], -1).astype(np.float32)]
+    if batch.item_features is not None:
+        columns.append(batch.item_features.numpy())
+    if batch.user_features is not None:
+        user = batch.user_features.numpy()[:, None, :]
+        columns.append(np.broadcast_to(user, (*batch.item.shape, user.shape[-1])))
+    return np.concatenate(columns, -1).astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows for the trees: one per item, grouped by request."""
+
+    features: Float32[np.ndarray, "R F"]
+    label: Float32[np.ndarray, "R"]
+    group: Int[np.ndarray, "G"]
+
+    @classmethod
+    def of(cls, logs: Logs, counts: FoldCounts, among: str, num_requests: int, own_fold: bool) -> Table:
+        """Clicked requests only: a group without a click teaches a ranker nothing."""
+        features, label, group = [], [], []
+        where = np.flatnonzero(logs.view.clicked)[:num_requests]
+        chosen, done = Logs(logs.view.take(where), logs.vocabulary), 0
+        for batch in chosen.batches(4096):
+            assert batch.card is not None
+            assert batch.clicked_position is not None
+            fold = where[done : done + len(batch)] % FOLDS if own_fold else None
+            done += len(batch)
+            counted = batch.present.numpy().copy()
+            if among == "shown":
+                card = batch.card.numpy()
+                counted[:] = False
+                rows = np.broadcast_to(np.arange(len(card))[:, None], card.shape)
+                counted[rows[card >= 0], card[card >= 0]] = True
+            at = batch.clicked_position.numpy()
+            counted &= (at >= 0)[:, None]
+            mark = np.arange(counted.shape[1]) == at[:, None]
+            features.append(described(batch, counts, fold)[counted])
+            label.append(mark[counted].astype(np.float32))
+            sizes = counted.sum(1)
+            group.append(sizes[sizes > 0])
+        return cls(np.concatenate(features), np.concatenate(label), np.concatenate(group))
+
+
+@dataclass(frozen=True)
+class Trees:
+    """A fitted booster as a scorer."""
+
+    booster: Any
+    counts: FoldCounts
+
+    def __call__(self, batch: Batch) -> Float64[Tensor, "B N"]:
+        """The trees' score of each candidate."""
+        features = described(batch, self.counts)
+        scores = self.booster.predict(features.reshape(-1, features.shape[-1]), num_threads=1)
+        return torch.from_numpy(np.asarray(scores, np.float64).reshape(batch.item.shape))
+
+
+def lightgbm_library() -> Any:
+    """The library, or the reason it is not there."""
+    try:
+        import lightgbm
+    except ImportError as error:
+        raise MissingExtraError(
+            "the rival LambdaRank needs 'lightgbm': pip install 'exactk[rivals]'"
+        ) from error
+    return lightgbm
+
+
+def fit_lambdarank(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+    """LambdaRank, stopped early on the validation split."""
+    lightgbm = lightgbm_library()
+    counts, judge = FoldCounts.of(train), Judge.of(valid, budget)
+
+    def attempt(setting: Setting) -> tuple[Trees, float]:
+        among = setting["among"]
+        rows = Table.of(train, counts, among, budget.tree_requests, own_fold=True)
+        held = Table.of(valid, counts, among, budget.validation_rows, own_fold=False)
+        data = lightgbm.Dataset(rows.features, rows.label, group=rows.group, free_raw_data=True)
+        check = data.create_valid(held.features, held.label, group=held.group)
+        parameters = {
+            "objective": "lambdarank", "metric": "ndcg", "eval_at": [train.card_size], "verbose": -1,
+            "num_leaves": setting["num_leaves"], "learning_rate": setting["learning_rate"],
+            "min_data_in_leaf": 20, "seed": budget.seed, "num_threads": 1, "deterministic": True,
+            "force_row_wise": True,
+        }  # fmt: skip
+        stop = lightgbm.early_stopping(5 * budget.patience, verbose=False)
+        booster = lightgbm.train(parameters, data, 30 * budget.epochs, valid_sets=[check], callbacks=[stop])
+        scorer = Trees(booster, counts)
+        return scorer, judge(Greedy(scorer))
+
+    scorer, chosen, score = tuned(SETTINGS, budget, attempt)
+    return Fitted(by_weight("LambdaRank", scorer), chosen, score)

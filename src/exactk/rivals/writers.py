@@ -1,0 +1,265 @@
+"""Networks that write a card item by item: Seq2Slate, and a GFlowNet that draws cards by their value.
+
+Know no constraints: search masks what they may choose.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor, nn
+
+from exactk.config import Inputs, InputSizes, PolicyConfig
+from exactk.learning.losses import clicked_targets, mean_over, target_loss
+from exactk.models.initial import initialise
+from exactk.models.inputs import InputLayer, Vectors
+from exactk.models.pointer import Encoded, Pointer, State
+from exactk.models.reward import Reward
+from exactk.problem.batch import Batch
+from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
+from exactk.rivals.estimator import fit_value
+from exactk.rivals.listwise import FirstList
+from exactk.rivals.losses import softmax_loss
+from exactk.rivals.selection import Judge
+from exactk.rivals.training import Lesson, settings_for, train
+from exactk.search.beam import beam
+from exactk.search.feasible import Feasible
+from exactk.search.greedy import greedy
+from exactk.search.sample import distributions, log_prob, sample
+
+EMBEDDING, WIDTH = 16, 32
+BEAM = 8
+SAMPLES = 4  # cards a GFlowNet draws per request and step
+
+
+@dataclass(frozen=True)
+class GreedyWriter:
+    """The likeliest next item, K times."""
+
+    network: Any
+
+    @torch.no_grad()
+    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+        """One card per request."""
+        return greedy(self.network.steps(batch), Feasible.of(batch))
+
+
+class Seq2Slate(nn.Module):
+    """Bello et al. 2018: an LSTM reads the initial list, a pointer network writes the slate."""
+
+    def __init__(self, inputs: Inputs, sizes: InputSizes, generator: Generator) -> None:
+        super().__init__()
+        self.inputs = InputLayer(Vectors(inputs, sizes, EMBEDDING), WIDTH)
+        self.first = FirstList()
+        self.encoder = nn.LSTM(WIDTH, WIDTH, batch_first=True)
+        self.pointer = Pointer(PolicyConfig(width=WIDTH, decoder_layers=1))
+        initialise(self, generator)
+
+    def encode(self, batch: Batch) -> tuple[Encoded, Float[Tensor, "B N"]]:
+        """Candidates as the LSTM saw them, each at its own position; and the first scores."""
+        nodes = self.inputs(batch)
+        first = self.first(nodes)
+        order = self.first.order(first, batch).unsqueeze(-1).expand_as(nodes)  # best first, absent last
+        read, _ = self.encoder(nodes.gather(1, order))
+        placed = torch.zeros_like(read).scatter(1, order, read)
+        return self.pointer.encode(placed, batch.present), first
+
+    def steps(self, batch: Batch) -> PointerSteps:
+        """Bound to a batch."""
+        return PointerSteps(self.pointer, self.encode(batch)[0])
+
+    def loss(self, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+        """Along a card it wrote itself: the clicked item is the target of each step until it is chosen."""
+        assert batch.clicked_position is not None
+        encoded, first = self.encode(batch)
+        steps, feasible = PointerSteps(self.pointer, encoded), Feasible.of(batch)
+        with torch.no_grad():
+            drawn = sample(steps, feasible, 1, generator=generator)
+        along = distributions(steps, feasible, drawn.cards, allowed=drawn.allowed)
+        targets = clicked_targets(drawn.cards[:, 0], batch.clicked_position)
+        each = target_loss(along.log_probs[:, 0], along.allowed[:, 0], targets)
+        written = mean_over(each, batch.clicked_position >= 0)
+        return written + softmax_loss(first, batch.present, batch.clicked_position)
+
+
+@dataclass(frozen=True)
+class PointerSteps:
+    """A pointer decoder and what it points into."""
+
+    pointer: Pointer
+    encoded: Encoded
+
+    def start(self, num_rows: int) -> State:
+        """Before the first choice."""
+        return self.pointer.start(self.encoded, num_rows)
+
+    def step(self, state: State) -> Float[Tensor, "B S N"]:
+        """Raw scores."""
+        return self.pointer.step(self.encoded, state)
+
+    def advance(self, state: State, position: Int[Tensor, "B S"]) -> State:
+        """After a choice."""
+        return self.pointer.advance(self.encoded, state, position)
+
+    def replay(self, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
+        """Scores along given cards."""
+        return self.pointer.replay(self.encoded, cards)
+
+
+def fit_seq2slate(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
+    """Supervised by clicks, decoded greedily."""
+    judge, clicked = Judge.of(valid, budget), train_logs.clicked_only()
+
+    def attempt(setting: Setting) -> tuple[Seq2Slate, float]:
+        network = Seq2Slate(setting["inputs"], train_logs.sizes, Generator().manual_seed(budget.seed))
+        way = GreedyWriter(network)
+        lesson = Lesson("seq2slate", network.loss, clicked, lambda: judge(way))
+        return network, train(network, lesson, setting["learning_rate"], budget)
+
+    network, chosen, score = tuned(settings_for(train_logs.sizes), budget, attempt)
+    return Fitted({"Seq2Slate": GreedyWriter(network)}, chosen, score)
+
+
+class Written(NamedTuple):
+    """A set under construction: the sum of what was chosen, and how much."""
+
+    total: Float[Tensor, "B S D"]
+    size: Float[Tensor, "B S 1"]
+
+
+class SlateFlow(nn.Module):
+    """A forward policy over sets, and log Z(S, u), the log of the total flow (Liu et al. 2023)."""
+
+    def __init__(self, inputs: Inputs, sizes: InputSizes, generator: Generator) -> None:
+        super().__init__()
+        self.inputs = InputLayer(Vectors(inputs, sizes, EMBEDDING), WIDTH)
+        self.from_node = nn.Linear(WIDTH, WIDTH)
+        self.from_total = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.from_product = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.from_size = nn.Linear(1, WIDTH, bias=False)
+        self.out = nn.Linear(WIDTH, 1)
+        self.flow = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
+        initialise(self, generator)
+
+    def steps(self, batch: Batch) -> FlowSteps:
+        """Bound to a batch."""
+        return FlowSteps(self, self.inputs(batch))
+
+    def log_flow(self, nodes: Float[Tensor, "B N D"], batch: Batch) -> Float[Tensor, "B"]:
+        """log Z of each request, from the mean of its candidates."""
+        real = batch.present.unsqueeze(-1)
+        pooled = (nodes * real).sum(1) / real.sum(1).clamp(min=1)
+        flow: Tensor = self.flow(pooled).squeeze(-1)
+        return flow
+
+    def balance_loss(
+        self, batch: Batch, cards: Int[Tensor, "B S K"], log_reward: Float[Tensor, "B S"], feasible: Feasible
+    ) -> Float[Tensor, ""]:
+        """Trajectory balance (Malkin et al. 2022): (log Z + log P_F - log R - log P_B)^2.
+
+        A card of K can be written in K! orders and taken apart in as many, each equally likely: P_B = 1 / K!
+        (pinned items come first, so p of them leave p! (K - p)! orders).
+        """
+        steps = self.steps(batch)
+        forward = log_prob(steps, feasible, cards)  # B S
+        flow = self.log_flow(steps.nodes, batch).unsqueeze(1)
+        return (flow + forward - log_reward - backward_log_prob(batch).unsqueeze(1)).square().mean()
+
+
+def backward_log_prob(batch: Batch) -> Float[Tensor, "B"]:
+    """-log of the number of orders in which a card can have been written."""
+    pinned = batch.pinned.sum(1)
+    return -(torch.lgamma(pinned + 1.0) + torch.lgamma((batch.card_size - pinned) + 1.0))
+
+
+@dataclass(frozen=True)
+class FlowSteps:
+    """A flow bound to a batch, its nodes computed once."""
+
+    network: SlateFlow
+    nodes: Float[Tensor, "B N D"]
+
+    def start(self, num_rows: int) -> Written:
+        """The empty set."""
+        B, _, D = self.nodes.shape
+        return Written(self.nodes.new_zeros(B, num_rows, D), self.nodes.new_zeros(B, num_rows, 1))
+
+    def step(self, state: Written) -> Float[Tensor, "B S N"]:
+        """Raw scores of adding each item to the set."""
+        net = self.network
+        about = (net.from_total(state.total) + net.from_size(state.size)).unsqueeze(2)  # B S 1 D
+        together = net.from_product(self.nodes.unsqueeze(1) * state.total.unsqueeze(2))  # B S N D
+        hidden = (net.from_node(self.nodes).unsqueeze(1) + about + together).relu()
+        scores: Tensor = net.out(hidden).squeeze(-1)
+        return scores
+
+    def advance(self, state: Written, position: Int[Tensor, "B S"]) -> Written:
+        """The set with one more item."""
+        request = torch.arange(len(position), device=position.device).unsqueeze(1)
+        return Written(state.total + self.nodes[request, position.clamp(min=0)], state.size + 1)
+
+    def replay(self, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
+        """All prefixes of all cards at once."""
+        B, S, K = cards.shape
+        request = torch.arange(B, device=cards.device)[:, None, None]
+        chosen = self.nodes[request, cards.clamp(min=0)]  # B S K D
+        before = chosen.cumsum(2) - chosen
+        size = torch.arange(K, device=cards.device, dtype=chosen.dtype).expand(B, S, K)
+        state = Written(before.flatten(1, 2), size.flatten(1).unsqueeze(-1))
+        return self.step(state).view(B, S, K, -1)
+
+
+@dataclass(frozen=True)
+class FlowSlate:
+    """The likeliest sets of the flow, the most valuable of them by the estimator it was trained on."""
+
+    network: SlateFlow
+    value: Reward
+
+    @torch.no_grad()
+    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+        """One card per request."""
+        found = beam(self.network.steps(batch), Feasible.of(batch), BEAM)
+        worth = self.value(batch, found.cards).masked_fill(found.log_prob.isneginf(), -torch.inf)
+        return found.cards[torch.arange(len(worth)), worth.argmax(1)]
+
+
+def fit_gflownet(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
+    """Cards drawn with probability proportional to (estimated click probability)^sharpness.
+
+    It learns from cards of its own, drawn a little flatter than it believes; judged by the estimator's view
+    of its cards on validation requests.
+    """
+    value, chosen_value, _ = fit_value(train_logs, valid, Budget(**{**vars(budget), "trials": 1}))
+    value.requires_grad_(requires_grad=False)
+    held_out = Judge.of(valid, budget).batches
+    settings = [
+        {**setting, "sharpness": sharpness}
+        for setting in settings_for(train_logs.sizes, (0.003, 0.001))
+        for sharpness in (8.0, 16.0)
+    ]
+
+    def attempt(setting: Setting) -> tuple[FlowSlate, float]:
+        network = SlateFlow(setting["inputs"], train_logs.sizes, Generator().manual_seed(budget.seed))
+        way = FlowSlate(network, value)
+
+        def loss(batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+            feasible = Feasible.of(batch)
+            with torch.no_grad():
+                cards = sample(network.steps(batch), feasible, SAMPLES, 1.5, generator).cards
+                log_reward = setting["sharpness"] * nn.functional.logsigmoid(value(batch, cards))
+            return network.balance_loss(batch, cards, log_reward, feasible)
+
+        def judged() -> float:
+            worth = [value(b, way.recommend(b).unsqueeze(1)).sigmoid().sum().item() for b in held_out]
+            return sum(worth) / max(sum(map(len, held_out)), 1) if worth else math.nan
+
+        lesson = Lesson("gflownet", loss, train_logs, judged)
+        return way, train(network, lesson, setting["learning_rate"], budget)
+
+    way, chosen, score = tuned(settings, budget, attempt)
+    return Fitted({"GFlowNet": way}, {**chosen, "value": dict(chosen_value)}, score)
