@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from card_logs import random_impressions, random_log, write_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from card_logs import random_impressions, random_log, write_log
 from exactk.data import Dataset, Meta, pack_graphs
 from exactk.data.assemble import unpacked_graphs
 from exactk.errors import DataError
@@ -67,7 +67,9 @@ def test_batches_tell_every_impression_once_as_it_was_logged(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], batch_size: int
 ) -> None:
     dataset = Dataset.open(write_log(tmp_path_factory.mktemp("log") / "log", rows))
-    seen = [row for batch in dataset.batches(dataset.vocabulary(), batch_size) for row in told(batch, dataset)]
+    seen = [
+        row for batch in dataset.batches(dataset.vocabulary(), batch_size) for row in told(batch, dataset)
+    ]
     assert seen == [{name: row[name] for name in seen[0]} for row in rows]
 
 
@@ -123,7 +125,9 @@ def test_an_epoch_is_a_shuffle_fixed_by_seed_and_epoch(tmp_path: Path) -> None:
     vocabulary = dataset.vocabulary()
 
     def order(seed: int, epoch: int) -> list[Any]:
-        return [t["candidates"] for b in dataset.batches(vocabulary, 7, seed, epoch) for t in told(b, dataset)]
+        return [
+            t["candidates"] for b in dataset.batches(vocabulary, 7, seed, epoch) for t in told(b, dataset)
+        ]
 
     assert order(1, 0) == order(1, 0)
     assert order(1, 0) != order(1, 1)
@@ -204,7 +208,9 @@ def test_a_recorded_graph_is_the_batchs_graph(tmp_path: Path) -> None:
     assert graph.nonzero().tolist() == [[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2]]
 
 
-ITEMS = [{"item_id": i, "category": c, "brand": b} for i, c, b in (("a", "x", 1), ("b", "x", 2), ("c", "y", 1))]
+ITEMS = [
+    {"item_id": i, "category": c, "brand": b} for i, c, b in (("a", "x", 1), ("b", "x", 2), ("c", "y", 1))
+]
 
 
 def test_without_recorded_graphs_the_folders_rules_make_them(tmp_path: Path) -> None:

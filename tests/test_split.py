@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from card_logs import random_impressions, random_log, write_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from card_logs import random_impressions, random_log, write_log
 from exactk.data import Dataset
 from exactk.data.order import epoch_order, in_batches
 from exactk.data.split import Method
@@ -113,7 +113,9 @@ def test_two_cards_of_one_request_stay_together(tmp_path: Path) -> None:
 
 
 def test_a_recorded_split_is_honoured_and_valid_is_carved_out_of_train(tmp_path: Path) -> None:
-    rows = [row | {"split": "test" if r % 4 == 0 else "train"} for r, row in enumerate(random_impressions(80))]
+    rows = [
+        row | {"split": "test" if r % 4 == 0 else "train"} for r, row in enumerate(random_impressions(80))
+    ]
     dataset = Dataset.open(write_log(tmp_path / "log", rows))
     train, valid, test = dataset.split(seed=5)
     assert test.rows.tolist() == list(range(0, 80, 4))
@@ -133,7 +135,9 @@ def test_impossible_wishes_are_refused(tmp_path: Path, dataset: Dataset) -> None
         dataset.split(valid=0.5, test=0.5)
     with pytest.raises(DataError, match="nothing recorded"):
         dataset.split("recorded")
-    rows = [{name: row[name] for name in ("request_id", "user_id", "candidates")} for row in random_impressions(4)]
+    rows = [
+        {name: row[name] for name in ("request_id", "user_id", "candidates")} for row in random_impressions(4)
+    ]
     with pytest.raises(DataError, match="row 0, column 'timestamp'"):
         Dataset.open(write_log(tmp_path / "log", rows)).split("time")
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from card_logs import random_impressions, random_log, write_log
 
+from card_logs import random_impressions, random_log, write_log
 from exactk.data import Dataset, DatasetWriter, Meta
 from exactk.data.atomic import atomic_folder
 from exactk.errors import DataError

@@ -83,9 +83,7 @@ def _recorded(index: Index, rows: Rows, seed: int, valid: float) -> Parts:
     return train, validation, test
 
 
-def _by_time(
-    index: Index, rows: Rows, valid: float, test: float, cutoffs: Cutoffs | None
-) -> Parts:
+def _by_time(index: Index, rows: Rows, valid: float, test: float, cutoffs: Cutoffs | None) -> Parts:
     """One global clock: all of train is before all of valid, all of valid before all of test."""
     moments = index.timestamp[rows]
     if (moments == NO_TIMESTAMP).any():

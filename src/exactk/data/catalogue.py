@@ -1,0 +1,96 @@
+"""Catalogue: what is known of items and users apart from any log; attributes for rules, features for models.
+
+Knows no model. Kept beside one so that a request need only name its items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Float32
+
+from exactk.data.dataset import Dataset
+from exactk.data.table import canonical, combine, flatten
+from exactk.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """Tables with the columns of items.parquet and users.parquet. Unknown ids have row -1."""
+
+    items: pa.Table
+    users: pa.Table
+    _columns: dict[str, list[Any]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Catalogue:
+        """Everything the dataset's folder says about items and users."""
+        return cls(dataset.items, dataset.users)
+
+    def item_rows(self, item_ids: Sequence[Any]) -> list[int]:
+        """The row of each id."""
+        return [self._item_row.get(item_id, -1) for item_id in item_ids]
+
+    def user_row(self, user_id: Any) -> int:
+        """The row of one user."""
+        return self._user_row.get(user_id, -1)
+
+    def attribute(self, name: str, rows: Sequence[int]) -> list[Any]:
+        """An item attribute at these rows; None where the row, or the whole attribute, is unknown."""
+        if name not in self.items.column_names:
+            return [None] * len(rows)
+        if name not in self._columns:
+            self._columns[name] = [*self.items[name].to_pylist(), None]  # row -1 finds the None at the end
+        values = self._columns[name]
+        return [values[row] for row in rows]
+
+    @cached_property
+    def item_features(self) -> Float32[np.ndarray, "I Fi"]:
+        """Raw features by row, none where the table has none."""
+        return _features(self.items)
+
+    @cached_property
+    def user_features(self) -> Float32[np.ndarray, "U Fu"]:
+        """Raw features by row."""
+        return _features(self.users)
+
+    @cached_property
+    def _item_row(self) -> dict[Any, int]:
+        return {item_id: row for row, item_id in enumerate(self.items["item_id"].to_pylist())}
+
+    @cached_property
+    def _user_row(self) -> dict[Any, int]:
+        return {user_id: row for row, user_id in enumerate(self.users["user_id"].to_pylist())}
+
+    def save(self, folder: Path | str) -> None:
+        """Write items.parquet and users.parquet into an existing folder."""
+        for name, table in (("items", self.items), ("users", self.users)):
+            pq.write_table(table, Path(folder) / f"{name}.parquet", compression="zstd")
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Catalogue:
+        """Read what `save` wrote, or the two files of a dataset folder."""
+        try:
+            items, users = (
+                pq.read_table(Path(folder) / f"{name}.parquet", memory_map=True)
+                for name in ("items", "users")
+            )
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{folder} holds no catalogue: {error}") from error
+        return cls(canonical(items, "items"), canonical(users, "users"))
+
+
+def _features(table: pa.Table) -> Float32[np.ndarray, "R F"]:
+    if "features" not in table.column_names:
+        return np.empty((len(table), 0), np.float32)
+    values, lengths = flatten(combine(table["features"]))
+    if len(lengths) and (lengths != lengths[0]).any():
+        raise DataError("column 'features': rows have different numbers of features")
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.float32).reshape(len(lengths), -1)
