@@ -101,7 +101,7 @@ def solve(
     exclude: Any = (),
     relax: Any = (),
     explain: bool = False,
-    time_limit: float | None = None,
+    time_limit: int | float | None = None,
     n: int = 1,
     infeasible: Literal["raise", "return"] = "raise",
 ) -> Any:

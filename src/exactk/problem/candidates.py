@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from exactk.errors import InputError
-from exactk.problem.columns import Columns, RequestError, codes, flat_ids, nearest, shown
+from exactk.problem.columns import Columns, RequestError, Sizes, codes, flat_ids, nearest, shown
 
 Wishes = Sequence[Sequence[Any] | np.ndarray | None] | None
 
@@ -30,9 +30,7 @@ def check_columns(columns: Columns, fields: Sequence[str]) -> None:
             raise InputError(f'"{field}" has shape {np.shape(columns[field])}, "item_id" has {shape}')
 
 
-def sizes(
-    card_size: int | Sequence[int] | np.ndarray, present: Bool[np.ndarray, "B N"]
-) -> Int32[np.ndarray, "B"]:
+def sizes(card_size: Sizes, present: Bool[np.ndarray, "B N"]) -> Int32[np.ndarray, "B"]:
     """K per request: whole, at least 1, at most the number of candidates."""
     size = np.asarray(card_size)
     if size.dtype.kind not in "iu" or size.ndim > 1:
@@ -56,7 +54,7 @@ def check_candidates(columns: Columns, present: Bool[np.ndarray, "B N"]) -> None
     """No id twice in one request."""
     ids = columns["item_id"]
     if ids.dtype.kind == "f" and (np.isnan(ids) & present).any():
-        b, position = np.argwhere(np.isnan(ids) & present)[0]
+        b, position = np.argwhere(np.isnan(ids) & present)[0].tolist()
         raise RequestError(b, f"position {position} has no item_id")
     if ids.dtype.kind in "iu" and present.all():
         ordered = np.sort(ids, axis=1)
@@ -84,7 +82,7 @@ def wished_positions(
     pinned = _positions(columns, present, include, "include")
     barred = _positions(columns, present, exclude, "exclude")
     if (pinned & barred).any():
-        b, position = np.argwhere(pinned & barred)[0]
+        b, position = np.argwhere(pinned & barred)[0].tolist()
         raise RequestError(b, f"item {shown(columns['item_id'][b, position])} is both included and excluded")
     return pinned, barred
 

@@ -6,8 +6,8 @@ Knows no rule. A column is an array [B, N], or [B, N, F] for vectors; None, NaN 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int32
@@ -15,8 +15,21 @@ from jaxtyping import Bool, Float64, Int32
 from exactk.errors import InputError
 
 Columns = Mapping[str, np.ndarray]
-Missing = Literal["error", "allow", "forbid"]
-MISSING_CHOICES: tuple[str, ...] = get_args(Missing)
+TITLE_METRICS = ("ned", "levenshtein")
+VECTOR_METRICS = ("euclidean", "cosine")
+MISSING_CHOICES = ("error", "allow", "forbid")
+
+# The types of a rule's settings. At run time rules check these themselves and answer in words for people.
+if TYPE_CHECKING:
+    Missing = Literal["error", "allow", "forbid"]
+    TitleMetric = Literal["ned", "levenshtein"]
+    VectorMetric = Literal["euclidean", "cosine"]
+    Number = int | float
+    Count = int
+    Sizes = int | Sequence[int] | np.ndarray
+    PairFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
+else:
+    Missing = TitleMetric = VectorMetric = Number = Count = Sizes = PairFunction = Any
 
 
 class RequestError(InputError):
@@ -88,7 +101,7 @@ def judge_missing(
     """The candidates without a value, after refusing them where the rule says so."""
     lacking: np.ndarray = absent & present
     if missing == "error" and lacking.any():
-        b, position = np.argwhere(lacking)[0]
+        b, position = np.argwhere(lacking)[0].tolist()
         raise RequestError(
             b,
             f'{label(columns, b, position)} has no "{field}", which rule "{rule}" needs; give it one, or set '
@@ -172,7 +185,7 @@ def numbers(
                 plain[b, position] = np.inf
     endless = np.isinf(plain) & present
     if endless.any():
-        b, position = np.argwhere(endless)[0]
+        b, position = np.argwhere(endless)[0].tolist()
         raise _not_a_number(values[b, position], field, rule, columns, b, position)
     return plain
 
@@ -197,7 +210,7 @@ def vectors(
         )
     endless = np.isinf(dense).any(2) & present
     if endless.any():
-        b, position = np.argwhere(endless)[0]
+        b, position = np.argwhere(endless)[0].tolist()
         raise _not_a_number(np.inf, field, rule, columns, b, position)
     return dense
 

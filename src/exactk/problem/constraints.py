@@ -8,16 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from exactk.errors import ConfigError
+from exactk.errors import ConfigError, InputError
 from exactk.problem.columns import (
     MISSING_CHOICES,
+    TITLE_METRICS,
+    VECTOR_METRICS,
     Columns,
+    Count,
     Missing,
+    Number,
+    TitleMetric,
+    VectorMetric,
     absent_values,
     codes,
     column_of,
@@ -47,9 +53,6 @@ __all__ = [
     "save_rules",
 ]
 
-TitleMetric = Literal["ned", "levenshtein"]
-VectorMetric = Literal["euclidean", "cosine"]
-
 
 class FieldRule(Constraint):
     """A rule that reads one column, and declares what a missing value in it means: error, allow or forbid."""
@@ -72,7 +75,7 @@ class FieldRule(Constraint):
         if value not in choices:
             raise ConfigError(f'rule "{self.type}": {setting} {value!r} is unknown{nearest(value, choices)}')
 
-    def _check_minimum(self, minimum: Any, most: float = math.inf) -> None:
+    def _check_minimum(self, minimum: Any, most: int | float = math.inf) -> None:
         if isinstance(minimum, np.generic):
             minimum = minimum.item()
             object.__setattr__(self, "minimum", minimum)  # the JSON form holds plain numbers only
@@ -86,6 +89,8 @@ class FieldRule(Constraint):
     ) -> tuple[np.ndarray, Bool[np.ndarray, "B N"]]:
         """The column, and where a present candidate lacks a value."""
         values = column_of(columns, self.field, self.name)
+        if values.ndim != 2:
+            raise InputError(f'rule "{self.name}" needs one value per item, but "{self.field}" holds vectors')
         lacking = judge_missing(absent_values(values), columns, present, self.field, self.missing, self.name)
         return values, lacking
 
@@ -95,7 +100,7 @@ class TitleDistance(FieldRule):
     """Titles at least `minimum` apart: "ned" (Marzal and Vidal), or "levenshtein" over the longer length."""
 
     type = "title_distance"
-    minimum: float
+    minimum: Number
     metric: TitleMetric = "ned"
     field: str = "title"
     missing: Missing = "error"
@@ -103,7 +108,7 @@ class TitleDistance(FieldRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_minimum(self.minimum, most=1)
-        self._check_choice("metric", self.metric, get_args(TitleMetric))
+        self._check_choice("metric", self.metric, TITLE_METRICS)
 
     @property
     def name(self) -> str:
@@ -147,7 +152,7 @@ class AtMost(FieldRule):
 
     type = "at_most"
     field: str
-    m: int
+    m: Count
     missing: Missing = "error"
 
     def __post_init__(self) -> None:
@@ -189,13 +194,13 @@ class MinimumDistance(FieldRule):
 
     type = "minimum_distance"
     field: str
-    minimum: float
+    minimum: Number
     metric: VectorMetric = "euclidean"
     missing: Missing = "error"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_choice("metric", self.metric, get_args(VectorMetric))
+        self._check_choice("metric", self.metric, VECTOR_METRICS)
         self._check_minimum(self.minimum, most=2 if self.metric == "cosine" else math.inf)
 
     @property
@@ -224,9 +229,11 @@ class MinimumDistance(FieldRule):
         length = np.where(unread, 0.0, length)
         scale = length[:, :, None] ** 2 + length[:, None, :] ** 2  # B N N
         squared = scale - 2 * np.matmul(vector, vector.transpose(0, 2, 1))
-        for b, i, j in np.argwhere(np.abs(squared - least) <= 1e-9 * (scale + least)):
-            squared[b, i, j] = np.sum((vector[b, i] - vector[b, j]) ** 2)
-        rounding = 16 * np.finfo(np.float64).eps * np.maximum(scale, least)
+        unit = np.finfo(np.float64).eps
+        near = np.abs(squared - least) <= 8 * unit * (vector.shape[2] + 4) * (scale + least)
+        b, i, j = np.nonzero(near)
+        squared[b, i, j] = np.sum((vector[b, i] - vector[b, j]) ** 2, axis=1)
+        rounding = 8 * unit * (np.sqrt(least * scale) + least)
         return settle_missing(squared >= least - rounding, lacking, self.missing)
 
 
@@ -236,7 +243,7 @@ class MinimumGap(FieldRule):
 
     type = "minimum_gap"
     field: str
-    minimum: float
+    minimum: Number
     missing: Missing = "error"
 
     def __post_init__(self) -> None:

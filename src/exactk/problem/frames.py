@@ -51,14 +51,14 @@ def _series(series: Any) -> Any:
 
 
 def array_of(values: Any) -> np.ndarray:
-    """An array of numbers where they are that, else of Python objects, never guessing one type for a mixture."""
+    """An array of numbers where they are that, else of Python objects, never one type for a mixture."""
     if isinstance(values, np.ndarray):
         return values
     listed = list(values)
     if listed and all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed):
         return np.array(listed)
     nested = bool(listed) and all(isinstance(value, list | tuple | np.ndarray) for value in listed)
-    if nested:  # [B, N] lists, or vectors; ragged ones stay objects: the rule that reads them complains
+    if nested:  # [B, N] lists, or vectors; ragged ones stay objects, for the rule to refuse
         try:
             return np.array(listed)
         except ValueError:

@@ -5,7 +5,7 @@ Knows no search and no files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from exactk.errors import ConfigError, InputError
-from exactk.problem.columns import Columns, RequestError, column_of, flat_ids, label
+from exactk.problem.columns import Columns, PairFunction, RequestError, column_of, flat_ids, label
 from exactk.problem.rule_set import Constraint
 
 
@@ -140,7 +140,7 @@ class Rule(Constraint):
     """
 
     type = "rule"
-    function: Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
+    function: PairFunction
     name: str = ""
     fields: tuple[str, ...] = ()
     vectorised: bool = False
@@ -169,7 +169,7 @@ class Rule(Constraint):
         both = present[:, :, None] & present[:, None, :] & ~np.eye(present.shape[1], dtype=bool)
         crooked = np.argwhere((verdict != verdict.transpose(0, 2, 1)) & both)
         if len(crooked):
-            b, i, j = crooked[0]
+            b, i, j = crooked[0].tolist()
             raise RequestError(
                 b,
                 f'rule "{self.name}" is not symmetric: it says {verdict[b, i, j]} of {label(columns, b, i)} '

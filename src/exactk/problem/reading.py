@@ -143,7 +143,7 @@ def _numbers(given: np.ndarray) -> np.ndarray:
 def _check_scores(asked: Asked) -> None:
     wrong = ~np.isfinite(asked.scores)
     if wrong.any():
-        b, position = np.argwhere(wrong[asked.rows] & (asked.rows >= 0))[0]
+        b, position = np.argwhere(wrong[asked.rows] & (asked.rows >= 0))[0].tolist()
         item = asked.columns["item_id"][asked.rows[b, position]]
         raise InputError(
             f"{asked.name(b)}: the score at position {position} (item {shown(item)}) is "
@@ -209,7 +209,7 @@ def checked_pair_scores(each: Sequence[np.ndarray] | np.ndarray, N: int) -> Floa
         pairs[:, np.arange(N), np.arange(N)] = 0.0
         wrong = np.argwhere(~np.isfinite(pairs))
         if len(wrong):
-            b, i, j = wrong[0]
+            b, i, j = wrong[0].tolist()
             raise RequestError(
                 b,
                 f"pair_scores[{i}, {j}] is {pairs[b, i, j]}; pair scores must be finite "
@@ -220,7 +220,7 @@ def checked_pair_scores(each: Sequence[np.ndarray] | np.ndarray, N: int) -> Floa
         return pairs
     crooked = np.argwhere(~np.isclose(pairs, mirrored, rtol=1e-6, atol=1e-9))
     if len(crooked):
-        b, i, j = crooked[0]
+        b, i, j = crooked[0].tolist()
         raise RequestError(
             b,
             f"pair_scores are not symmetric: [{i}, {j}] is {pairs[b, i, j]:g} but [{j}, {i}] is "

@@ -38,10 +38,12 @@ def save_rules(constraints: Constraints, path: str | os.PathLike[str]) -> None:
     write: Callable[[dict[str, Any]], str] = _format(
         file, as_toml, lambda rules: json.dumps(rules, indent=2) + "\n"
     )
-    text = write(constraints.to_dict())
     half = file.with_name(f".{file.name}.{os.getpid()}.part")
-    half.write_text(text, encoding="utf-8")
-    half.replace(file)
+    try:
+        half.write_bytes(write(constraints.to_dict()).encode())
+        half.replace(file)
+    except (OSError, UnicodeEncodeError) as error:
+        raise ConfigError(f"cannot write the rules to {file}: {error}") from None
 
 
 def as_toml(rules: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int32
 
 from exactk.errors import ConfigError
 from exactk.problem.candidates import Wishes, check_candidates, check_columns, sizes, wished_positions
-from exactk.problem.columns import Columns, nearest
+from exactk.problem.columns import Columns, Sizes, nearest
 from exactk.problem.graph import Requests
 
 RULE_TYPES: dict[str, type[Constraint]] = {}
@@ -166,7 +166,7 @@ class Constraints:
     def requests(
         self,
         columns: Columns,
-        card_size: int | Sequence[int] | np.ndarray,
+        card_size: Sizes,
         present: Bool[np.ndarray, "B N"] | None = None,
         include: Wishes = None,
         exclude: Wishes = None,
