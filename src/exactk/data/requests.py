@@ -113,6 +113,12 @@ def request_batch(
     )
 
 
+def rule_columns(request: Request, fields: Sequence[str], catalogue: Catalogue) -> dict[str, np.ndarray]:
+    """What rules read of one request, [1, N] each: for saying why, after a batch has said what."""
+    present = np.ones((1, len(request.candidates)), bool)
+    return _columns([request], [catalogue.item_rows(request.candidates)], fields, catalogue, present)
+
+
 _NO_ITEMS = pa.table({"item_id": pa.array([], pa.string())})
 _NO_USERS = pa.table({"user_id": pa.array([], pa.string())})
 

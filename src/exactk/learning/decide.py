@@ -1,13 +1,16 @@
-"""How a trained model decides on a card: its settings, read as a search.
+"""How a trained model decides on cards: its settings, read as a search.
 
-Knows no training and no ids: a batch comes in, positions go out.
+Knows no training and no ids: a batch comes in, positions go out. Both classes keep the contract of all recommenders.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
-from torch import Generator, Tensor
+from torch import Tensor
 
 from exactk.config import PairValueConfig, PolicyConfig
 from exactk.models.ensemble import Ensemble
@@ -15,37 +18,74 @@ from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam, exact, greedy, improve, sample
-from exactk.search.exact import ExactCards
 
 
-@torch.no_grad()
-def policy_cards(
-    policy: Policy,
-    batch: Batch,
-    config: PolicyConfig,
-    reward: Ensemble | None = None,
-    caution: float = 0.0,
-    generator: Generator | None = None,
-) -> Int[Tensor, "B K"]:
-    """The policy's card of every request: decoded as configured, then improved by swaps under the reward if asked."""
-    feasible, steps = Feasible.of(batch), policy.steps(batch)
-    if config.decoding == "greedy" or (config.decoding == "beam" and config.beam == 1):
-        cards = greedy(steps, feasible)
-    elif config.decoding == "beam":
-        cards = beam(steps, feasible, config.beam).cards[:, 0]
-    else:
-        cards = sample(steps, feasible, 1, generator=generator).cards[:, 0]
-    if reward is not None and config.improve_seconds > 0:
+class Decision(NamedTuple):
+    """Cards as positions (-1 beyond a card's size), the logit of their value, and what no valid card exceeds.
 
-        def value(cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
-            return reward.cautious(batch, cards, caution)
+    The bound is infinite where nothing is proven, and the logit NaN where no value was learned.
+    """
 
-        cards = improve(batch, cards, value, time_limit=config.improve_seconds)
-    return cards
+    cards: Int[Tensor, "B K"]
+    logit: Float[Tensor, "B"]
+    bound: Float[Tensor, "B"]
 
 
-@torch.no_grad()
-def pair_value_cards(model: PairValue, batch: Batch, config: PairValueConfig) -> ExactCards:
-    """The card with the highest learned value of every request, proven, or as far as the time limit allows."""
-    values = model.values(batch)
-    return exact(batch, values.node, values.pair, config.time_limit_seconds or None)
+@dataclass(frozen=True)
+class PolicyWriter:
+    """Cards written by the policy, then, where seconds are given for it, improved by swaps under the reward."""
+
+    policy: Policy
+    config: PolicyConfig
+    reward: Ensemble | None = None
+    caution: float = 0.0
+
+    @torch.no_grad()
+    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+        """One valid card per request, decoded as configured."""
+        feasible, steps = Feasible.of(batch), self.policy.steps(batch)
+        if self.config.decoding == "greedy" or (self.config.decoding == "beam" and self.config.beam == 1):
+            cards = greedy(steps, feasible)
+        elif self.config.decoding == "beam":
+            cards = beam(steps, feasible, self.config.beam).cards[:, 0]
+        else:
+            cards = sample(steps, feasible, 1).cards[:, 0]
+        if self.reward is None or self.config.improve_seconds == 0:
+            return cards
+        reward, caution = self.reward, self.caution
+        return improve(
+            batch, cards, lambda tried: reward.cautious(batch, tried, caution), self.config.improve_seconds
+        )
+
+    @torch.no_grad()
+    def decide(self, batch: Batch, prove_seconds: float = 0.0) -> Decision:
+        """The cards and their value; a reward that is a pair value can, in some seconds per request, prove a bound."""
+        cards = self.recommend(batch)
+        if self.reward is None:
+            unknown = torch.full((len(cards),), torch.nan, dtype=torch.float64, device=cards.device)
+            return Decision(cards, unknown, torch.full_like(unknown, torch.inf))
+        logit = self.reward(batch, cards.unsqueeze(1)).squeeze(1).double()
+        if not isinstance(self.reward, PairValue) or prove_seconds == 0:
+            return Decision(cards, logit, torch.full_like(logit, torch.inf))
+        values = self.reward.values(batch)
+        bound = exact(batch, values.node, values.pair, prove_seconds).bound + values.bias.double()
+        return Decision(cards, logit, bound.maximum(logit))  # float32 sums may differ in the last digit
+
+
+@dataclass(frozen=True)
+class PairValueSearch:
+    """The card with the highest learned value, found and proven by the clique engine."""
+
+    model: PairValue
+    config: PairValueConfig
+
+    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+        """One valid card per request."""
+        return self.decide(batch).cards
+
+    @torch.no_grad()
+    def decide(self, batch: Batch, prove_seconds: float = 0.0) -> Decision:  # noqa: ARG002 - proven as it is
+        """The best cards, or as good as the configured time limit allows, with their value and bound."""
+        values = self.model.values(batch)
+        found = exact(batch, values.node, values.pair, self.config.time_limit_seconds or None)
+        return Decision(found.cards, found.value + values.bias, found.bound + values.bias)

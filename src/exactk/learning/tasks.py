@@ -16,7 +16,7 @@ from exactk.config import Config, PairValueConfig, RewardConfig, TrainingConfig
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
 from exactk.learning import calibrate, losses
-from exactk.learning.decide import policy_cards
+from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import FitSettings, Step, Task
 from exactk.learning.rlfd import estimated_rewards, policy_step
 from exactk.models.ensemble import Ensemble
@@ -102,10 +102,12 @@ def policy_task(
         with mixed_precision(data.device, training.precision):
             return policy_step(policy, reward, caution, training, batch, progress, generator)
 
+    writer = PolicyWriter(policy, config.policy, reward, caution)
+
     def validate() -> dict[str, float]:
         told: dict[str, list[Tensor]] = {}
         for batch in data.valid_batches():
-            cards = policy_cards(policy, batch, config.policy, reward, caution)
+            cards = writer.recommend(batch)
             figures = measure(cards, batch)
             if reward is not None:
                 figures["reward"] = estimated_rewards(reward, batch, cards.unsqueeze(1), caution).squeeze(1)

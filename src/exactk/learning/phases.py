@@ -1,0 +1,190 @@
+"""From settings and logs to trained models: phase 1 (value of cards), calibration, phase 2 (policy).
+
+Knows the order of things only; what a phase learns is in `tasks.py`, how it runs in `fit.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator
+
+from exactk.config import Config, InputSizes
+from exactk.data.dataset import Dataset
+from exactk.data.vocabulary import Vocabulary
+from exactk.errors import ConfigError, DataError
+from exactk.learning import calibrate
+from exactk.learning.checkpoint import write_text
+from exactk.learning.fit import fit
+from exactk.learning.progress import Figures, Listener
+from exactk.learning.tasks import Data, Measure, fit_settings, policy_task, predictions, value_task
+from exactk.models.ensemble import Ensemble
+from exactk.models.pairvalue import PairValue
+from exactk.models.policy import Policy
+from exactk.models.reward import reward_of
+
+
+@dataclass(frozen=True)
+class Models:
+    """What a recommender may hold: a policy, a value of cards, or both. With `model = "pair_value"` no policy."""
+
+    policy: Policy | None
+    value: Ensemble | None
+
+    @classmethod
+    def untrained(cls, config: Config, sizes: InputSizes, card_size: int, with_value: bool = True) -> Models:
+        """Starting weights from the seed alone: a phase starts alike whether or not another ran before it."""
+        seed = config.training.seed
+        if config.model == "pair_value":
+            return cls(None, PairValue(config.pair_value, sizes, Generator().manual_seed(seed)))
+        value = reward_of(config, sizes, card_size, Generator().manual_seed(seed)) if with_value else None
+        return cls(Policy(config.policy, sizes, Generator().manual_seed(seed + 1)), value)
+
+    def to(self, device: torch.device) -> Models:
+        """The same models, moved."""
+        for module in (self.policy, self.value):
+            if module is not None:
+                module.to(device)
+        return self
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The models, how to read the value's logits as probabilities, and what was told on the way."""
+
+    models: Models
+    calibration: calibrate.Calibration
+    history: tuple[Figures, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a training keeps its checkpoints (nowhere without a folder), and who listens."""
+
+    folder: Path | None = None
+    resume: bool = False
+    listeners: Sequence[Listener] = ()
+
+
+def train(
+    config: Config, train: Dataset, valid: Dataset | None, vocabulary: Vocabulary, measure: Measure, run: Run
+) -> Trained:
+    """Algorithm 2: optimise the reward, then the policy under it. Validation data decides, where there are any."""
+    device = chosen_device(config)
+    same_run(config, train, valid, run)
+    sizes = input_sizes(vocabulary)
+    models = Models.untrained(config, sizes, card_size_of(train), needs_value(config, train)).to(device)
+    phase_1 = Data(train, valid, vocabulary, device, config.training.seed)
+    history: list[Figures] = []
+    calibration = calibrate.Calibration()
+    if models.value is not None:
+        section = config.pair_value if isinstance(models.value, PairValue) else config.reward
+        task = value_task("value", models.value, phase_1, section.batch_size, config.training.precision)
+        settings = fit_settings(section, config.training, device.type)
+        history += fit(task, settings, run.folder, run.resume, run.listeners)
+        if valid is not None and len(valid):
+            logits, clicked = predictions(models.value, phase_1.valid_batches())
+            calibration = calibrate.Calibration.fitted(logits, clicked)
+            figures = calibrate.reward_figures(logits, clicked, calibration)
+            history.append({"task": "value", "event": "calibrated", "step": 0, "epoch": 0, **figures})
+    if models.policy is not None:
+        views = [None if view is None else solvable(view, vocabulary) for view in (train, valid)]
+        assert views[0] is not None
+        if config.training.requests == "clicked":
+            views = [None if view is None else view.demonstrations() for view in views]
+        phase_2 = Data(views[0], views[1], vocabulary, device, config.training.seed)
+        task = policy_task(models.policy, models.value, phase_2, config, measure)
+        settings = fit_settings(config.training, config.training, device.type)
+        history += fit(task, settings, run.folder, run.resume, run.listeners)
+    return Trained(models, calibration, tuple(history))
+
+
+def needs_value(config: Config, train: Dataset) -> bool:
+    """Whether there is a value of cards to learn: that takes cards that were clicked and cards that were not."""
+    if not len(train):
+        raise DataError(f"{train.path}: there is nothing to train on")
+    if not train.clicked.any():
+        raise DataError(f"{train.path}: no card of the training data was clicked, so there is nothing to learn")
+    if not train.clicked.all():
+        return True
+    if config.model == "pair_value" or config.training.alpha < 1:
+        raise ConfigError(
+            f"{train.path}: every card was clicked, so no reward can be learned; set training.alpha=1 (supervision only)"
+        )
+    return False
+
+
+def solvable(view: Dataset, vocabulary: Vocabulary) -> Dataset:
+    """The impressions whose request has a valid card at all; a policy can learn nothing from the others."""
+    if view.constraints is None and not view.folder.has_graphs:
+        return view
+    from exactk.problem import cliques
+
+    kept = [cliques.exists(batch.requests()) for batch in view.batches(vocabulary, 4096)]
+    return view.take(np.concatenate(kept)) if kept else view
+
+
+def chosen_device(config: Config) -> torch.device:
+    """The device the settings ask for; `auto` is a GPU where there is one."""
+    asked = config.training.device
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("training.device=cuda, but torch finds no GPU here; use training.device=cpu")
+    return torch.device("cuda" if asked != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def input_sizes(vocabulary: Vocabulary) -> InputSizes:
+    """What the networks must make room for."""
+    return InputSizes(
+        vocabulary.num_users,
+        vocabulary.num_items,
+        vocabulary.user_feature_size,
+        vocabulary.item_feature_size,
+    )
+
+
+def card_size_of(data: Dataset) -> int:
+    """The K of a dataset, the largest where it varies."""
+    return int(data.meta.K or 1)
+
+
+def same_run(config: Config, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    """Note in run.json what is trained on what; refuse to resume a run that was about something else."""
+    if run.folder is None:
+        return
+    path = run.folder / "run.json"
+    now: dict[str, Any] = {
+        "config": config.to_dict(),
+        "train": {"rows": len(train), "checksums": train.meta.checksums},
+        "valid": None if valid is None else {"rows": len(valid), "checksums": valid.meta.checksums},
+    }
+    now = json.loads(json.dumps(now))
+    if path.exists() and not run.resume:
+        raise ConfigError(f"{run.folder} holds an earlier run: resume it (resume=True) or choose another folder")
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        for name in now:
+            if before.get(name) != now[name]:
+                what = difference(before.get(name), now[name])
+                raise ConfigError(f"{run.folder} cannot be resumed: its {name} was different{what}")
+        return
+    run.folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(now, indent=1) + "\n")
+
+
+def difference(before: Any, now: Any) -> str:
+    """The first setting in which two groups of settings differ, in words."""
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return ""
+    for name in sorted({*before, *now}):
+        if before.get(name) == now.get(name):
+            continue
+        if isinstance(now.get(name), dict):
+            return f": {name}" + difference(before.get(name), now[name]).replace(": ", ".", 1)
+        return f": {name} was {before.get(name)!r}, now it is {now.get(name)!r}"
+    return ""

@@ -1,0 +1,119 @@
+"""A trained recommender on disk: safetensors, Parquet and JSON, with a format number and checksums; never pickle.
+
+Knows how to keep and find again, not how to train or recommend. Old formats load for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from exactk.config import Config, InputSizes
+from exactk.data.atomic import atomic_folder
+from exactk.data.catalogue import Catalogue
+from exactk.data.vocabulary import Vocabulary
+from exactk.errors import DataError
+from exactk.learning.calibrate import Calibration
+from exactk.learning.phases import Models
+from exactk.learning.progress import Figures
+from exactk.problem.constraints import Constraints
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Everything a recommender needs after training, and what it was told while training."""
+
+    config: Config
+    constraints: Constraints
+    vocabulary: Vocabulary
+    catalogue: Catalogue
+    sizes: InputSizes
+    card_size: int
+    models: Models
+    calibration: Calibration
+    history: tuple[Figures, ...]
+
+
+def save(fitted: Fitted, path: Path) -> None:
+    """Write the whole folder beside its place and swap it in; config.json, written last, names every other file."""
+    with atomic_folder(path) as folder:
+        fitted.vocabulary.save(folder)
+        fitted.catalogue.save(folder)
+        for name, module in _modules(fitted.models).items():
+            weights = {key: t.detach().cpu().contiguous().clone() for key, t in module.state_dict().items()}
+            save_file(weights, folder / f"{name}.safetensors")
+        lines = "".join(json.dumps(figures) + "\n" for figures in fitted.history)
+        (folder / "history.jsonl").write_text(lines, encoding="utf-8")
+        described = {
+            "format": FORMAT,
+            "config": fitted.config.to_dict(),
+            "constraints": fitted.constraints.to_dict(),
+            "sizes": asdict(fitted.sizes),
+            "card_size": fitted.card_size,
+            "calibration": asdict(fitted.calibration),
+            "models": sorted(_modules(fitted.models)),
+            "sha256": {file.name: _sha256(file) for file in sorted(folder.iterdir())},
+        }
+        (folder / "config.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+
+
+def load(path: Path, device: torch.device) -> Fitted:
+    """Read what `save` wrote, now or by an older exactk; anything missing or damaged is refused by name."""
+    described = _description(path)
+    for name, digest in described["sha256"].items():
+        if not (path / name).is_file() or _sha256(path / name) != digest:
+            raise DataError(f"{path / name} is missing or damaged: it is not the file that was saved with this model")
+    config = Config.from_dict(described["config"])
+    sizes = InputSizes(**described["sizes"])
+    models = Models.untrained(config, sizes, described["card_size"], "value" in described["models"]).to(device)
+    for name, module in _modules(models).items():
+        try:
+            module.load_state_dict(load_file(path / f"{name}.safetensors"))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise DataError(f"{path / name}.safetensors does not fit this model: {error}") from error
+        module.eval()
+    history = (path / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    return Fitted(
+        config=config,
+        constraints=Constraints.from_dict(described["constraints"]),
+        vocabulary=Vocabulary.load(path),
+        catalogue=Catalogue.load(path),
+        sizes=sizes,
+        card_size=described["card_size"],
+        models=models,
+        calibration=Calibration(**described["calibration"]),
+        history=tuple(json.loads(line) for line in history),
+    )
+
+
+def _description(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
+    if not file.is_file():
+        raise DataError(f"{path} is not a model folder: it has no config.json")
+    try:
+        described: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        known = described["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file} is damaged: {error}") from error
+    if known != FORMAT:
+        raise DataError(f"{file}: model format {known!r}; this exactk reads format {FORMAT}")
+    return described
+
+
+def _modules(models: Models) -> dict[str, nn.Module]:
+    return {name: m for name, m in (("policy", models.policy), ("value", models.value)) if m is not None}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,161 @@
+"""Requests settled before search: what blocks one, which rules were let go; and, after it, why an item is not in.
+
+Knows no search of its own: the exact engine proves, a learned value of cards weighs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from exactk.data.catalogue import Catalogue
+from exactk.data.requests import Request, rule_columns
+from exactk.errors import InfeasibleError
+from exactk.learning.calibrate import Calibration
+from exactk.models.ensemble import Ensemble
+from exactk.models.pairvalue import PairValue
+from exactk.problem import cliques, explain
+from exactk.problem.batch import Batch
+from exactk.problem.explain import Conflict, WhyNot
+from exactk.problem.graph import Requests
+from exactk.problem.rule_set import Constraints
+from exactk.problem.rule_sheet import RuleSheet
+from exactk.search.improve import swaps, valid_swaps
+from exactk.solving import Card
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Requests and the batch made of them; `relaxed` names rules let go, `errors` what has no card all the same."""
+
+    requests: tuple[Request, ...]
+    batch: Batch
+    constraints: Constraints
+    catalogue: Catalogue
+    relaxed: tuple[tuple[str, ...], ...] = ()
+    errors: tuple[InfeasibleError | None, ...] = ()
+
+    def sheet(self, b: int) -> RuleSheet:
+        """One request laid open, demand by demand."""
+        request = self.requests[b]
+        columns = rule_columns(request, self.constraints.fields, self.catalogue)
+        present = np.ones((1, len(request.candidates)), bool)
+        return RuleSheet.of(
+            self.constraints, columns, request.k, present, [request.include], [request.exclude]
+        )
+
+
+def settled(asked: Asked, order: tuple[Any, ...]) -> Asked:
+    """Find the requests without a valid card; let rules go in the order given, or say what blocks."""
+    explain.check_relaxable(asked.constraints, order)
+    possible = cliques.exists(asked.batch.requests())
+    relaxed: list[tuple[str, ...]] = [()] * len(asked.requests)
+    errors: list[InfeasibleError | None] = [None] * len(asked.requests)
+    batch = asked.batch
+    for b in np.flatnonzero(~possible).tolist():
+        sheet = asked.sheet(b)
+        eased = explain.relax(sheet, order) if order else None
+        if eased is None:
+            where = f"request {b}: " if len(asked.requests) > 1 else ""
+            errors[b] = explain.infeasible_error(sheet, where)
+            continue
+        relaxed[b], lighter = eased
+        batch = _replaced(batch, b, lighter.requests(lighter.pieces()))
+    return replace(asked, batch=batch, relaxed=tuple(relaxed), errors=tuple(errors))
+
+
+@torch.no_grad()
+def why_not(
+    asked: Asked, b: int, card: Card, value: Ensemble | None, calibration: Calibration
+) -> tuple[WhyNot, ...]:
+    """Why each other candidate is not in the card, the cost in click probability.
+
+    A pair value tells the best card that would hold the item; any other value tells the best one that differs from
+    the card in one place, and then the cost is an upper limit (`exact` False). Without a value, conflicts only.
+    """
+    sheet = asked.sheet(b)
+    if card.relaxed:
+        sheet = sheet.without([r for r, name in enumerate(sheet.names) if name in card.relaxed])
+    one = asked.batch.rows(torch.tensor([b]))
+    if isinstance(value, PairValue):
+        values = value.values(one.to(next(value.parameters()).device))
+        N = len(sheet.present)
+        node, pair = (t[0].double().cpu().numpy() for t in (values.node, values.pair))
+        found = explain.why_not(sheet, card.positions, node[:N], np.ascontiguousarray(pair[:N, :N]))
+        logit = explain.card_value(card.positions, node, pair) + float(values.bias)
+    else:
+        found, logit = _by_swaps(sheet, one, card, value)
+    return tuple(_in_probability(reason, logit, calibration) for reason in found)
+
+
+def _by_swaps(
+    sheet: RuleSheet, one: Batch, card: Card, value: Ensemble | None
+) -> tuple[tuple[WhyNot, ...], float]:
+    """The best single swap that brings each item in, judged by any value of cards."""
+    chosen = torch.tensor([card.positions])
+    N, K = one.present.shape[1], len(card.positions)
+    tried = swaps(chosen, N)  # 1 K*N K
+    logit, logits = float("nan"), torch.full((K, N), torch.nan)
+    if value is not None:
+        device = next(value.parameters()).device
+        logit = float(_judged(value, one, chosen.unsqueeze(1), device))
+        logits = _judged(value, one, tried, device).view(K, N)
+    logits = logits.masked_fill(~valid_swaps(one, chosen)[0], -torch.inf)
+    best, place = logits.max(dim=0)
+    reasons = []
+    for position in np.flatnonzero(sheet.present & ~sheet.exclude).tolist():
+        if position in card.positions:
+            continue
+        possible = bool(torch.isfinite(best[position]))
+        instead = tried[0, int(place[position]) * N + position].tolist() if possible else []
+        reasons.append(
+            WhyNot(
+                item=sheet.item_ids[position],
+                conflicts=_conflicts(sheet, card, position),
+                cost=max(logit - float(best[position]), 0.0) if possible else None,
+                instead=tuple(sheet.item_ids[p] for p in instead) if possible else None,
+                exact=False,
+            )
+        )
+    return tuple(reasons), logit
+
+
+@torch.no_grad()
+def _judged(
+    value: Ensemble, one: Batch, cards: Int[Tensor, "1 S K"], device: torch.device
+) -> Float[Tensor, "1 S"]:
+    return value(one.to(device), cards.to(device)).double().cpu()
+
+
+def _conflicts(sheet: RuleSheet, card: Card, position: int) -> tuple[Conflict, ...]:
+    """Chosen items that the item may not join, by pairs; full groups show in the swaps that remain."""
+    broken = [
+        Conflict(sheet.item_ids[p], tuple(n for r, n in enumerate(sheet.names) if not sheet.allowed[r, position, p]))
+        for p in card.positions
+    ]
+    return tuple(conflict for conflict in broken if conflict.rules)
+
+
+def _in_probability(reason: WhyNot, logit: float, calibration: Calibration) -> WhyNot:
+    """The same reason, its cost in click probability instead of logits."""
+    if reason.cost is None:
+        return reason
+    now, then = calibration(torch.tensor([logit, logit - reason.cost], dtype=torch.float64)).tolist()
+    return replace(reason, cost=now - then)
+
+
+def _replaced(batch: Batch, b: int, request: Requests) -> Batch:
+    """The batch with request b under lighter rules; caps that were let go leave a row that counts nothing."""
+    N = batch.present.shape[1]
+    graph, group, cap = batch.graph.clone(), batch.group.clone(), batch.cap.clone()
+    count, kept = request.graph.shape[1], request.cap.shape[1]
+    graph[b, :count, :count] = torch.from_numpy(request.graph[0])
+    group[b], cap[b] = -1, N
+    group[b, :kept, :count] = torch.from_numpy(request.group[0])
+    cap[b, :kept] = torch.from_numpy(request.cap[0])
+    return replace(batch, graph=graph, group=group, cap=cap)

@@ -1,0 +1,254 @@
+"""The Python door: fit, recommend, evaluate, save, load; the same class whatever the model and search.
+
+Knows no network from inside: `learning` teaches and decides, `model_folder` keeps, `reasons` explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from exactk import model_folder
+from exactk.config import Config, preset
+from exactk.data.catalogue import Catalogue
+from exactk.data.dataset import Dataset
+from exactk.data.requests import Request, request_batch
+from exactk.errors import ConfigError, ExactKError, InputError
+from exactk.evaluation import metrics
+from exactk.learning import phases, progress
+from exactk.learning.decide import Decision, PairValueSearch, PolicyWriter
+from exactk.models.pairvalue import PairValue
+from exactk.problem.batch import Batch
+from exactk.problem.constraints import Constraints
+from exactk.reasons import Asked, settled, why_not
+from exactk.solving import Card
+
+PROVE_SECONDS = 0.05  # per request, for the bound of a card that a policy wrote
+
+
+class NotFittedError(ExactKError):
+    """A recommender was asked for cards before it was fitted or loaded."""
+
+
+class Recommender:
+    """Learns whole cards from logs and recommends them.
+
+    `config` is a preset's name or a `Config`; `constraints` are the rules of every card, the data's own if not given.
+    """
+
+    def __init__(self, config: Config | str = "best", constraints: Any = None) -> None:
+        self.config = preset(config) if isinstance(config, str) else config
+        self.constraints = None if constraints is None else Constraints.of(constraints)
+        self._fitted: model_folder.Fitted | None = None
+
+    def fit(
+        self,
+        train: Dataset,
+        valid: Dataset | None = None,
+        folder: Path | str | None = None,
+        resume: bool = False,
+        show: bool = True,
+        track: bool = False,
+    ) -> Recommender:
+        """Train on `train`; `valid` decides when to stop, which weights to keep and how to calibrate.
+
+        With a folder, checkpoints and metrics.jsonl go there, and `resume=True` goes on after a kill or Ctrl-C as if
+        nothing had happened. `show`: a progress bar on stderr. `track`: TensorBoard and MLflow, if installed.
+        """
+        if self.constraints is not None:
+            train = train.constrained(self.constraints)
+            valid = None if valid is None else valid.constrained(self.constraints)
+        place = None if folder is None else Path(folder)
+        vocabulary = train.vocabulary()
+        with ExitStack() as listening:
+            listeners = _listeners(place, show, track)
+            for listener in listeners:
+                listening.callback(listener.close)
+            run = phases.Run(place, resume, listeners)
+            trained = phases.train(self.config, train, valid, vocabulary, card_figures, run)
+        self._fitted = model_folder.Fitted(
+            config=self.config,
+            constraints=Constraints.of([]) if train.constraints is None else train.constraints,
+            vocabulary=vocabulary,
+            catalogue=Catalogue.of(train),
+            sizes=phases.input_sizes(vocabulary),
+            card_size=phases.card_size_of(train),
+            models=trained.models,
+            calibration=trained.calibration,
+            history=trained.history,
+        )
+        return self
+
+    def recommend(
+        self,
+        user: Any,
+        candidates: Sequence[Any],
+        k: int | None = None,
+        *,
+        constraints: Any = None,
+        include: Sequence[Any] = (),
+        exclude: Sequence[Any] = (),
+        relax: Sequence[Any] = (),
+        attributes: Mapping[Any, Mapping[str, Any]] | None = None,
+        user_features: Sequence[float] | None = None,
+        explain: bool = False,
+    ) -> Card:
+        """The card of k candidates for one user, by external ids; unknown users and items are no error.
+
+        `value` is the calibrated click probability, `bound` what no valid card exceeds (infinite: unknown).
+        constraints: other rules for this request; include, exclude: ids that must, must not be chosen; relax: rules
+        that may be let go, in this order; attributes: what to know of items the model has not met; explain: say why each
+        other candidate is not in the card.
+        """
+        size = self.fitted.card_size if k is None else k
+        sent = None if user_features is None else tuple(user_features)
+        request = Request(
+            user, _ids(candidates), size, tuple(include), tuple(exclude), attributes or {}, sent
+        )
+        return self.recommend_many([request], constraints=constraints, relax=relax, explain=explain)[0]
+
+    def recommend_many(
+        self,
+        requests: Sequence[Request],
+        *,
+        constraints: Any = None,
+        relax: Sequence[Any] = (),
+        explain: bool = False,
+        infeasible: Literal["raise", "return"] = "raise",
+    ) -> list[Any]:
+        """Cards of many requests, each as if asked alone; "return" puts an InfeasibleError in the place of a card."""
+        fitted = self.fitted
+        rules = fitted.constraints if constraints is None else Constraints.of(constraints)
+        batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue)
+        asked = settled(Asked(tuple(requests), batch, rules, fitted.catalogue), tuple(relax))
+        failed = [error for error in asked.errors if error is not None]
+        if failed and infeasible == "raise":
+            raise failed[0]
+        answers: list[Any] = list(asked.errors)
+        open_rows = [b for b, error in enumerate(asked.errors) if error is None]
+        if open_rows:
+            rows = asked.batch.rows(torch.tensor(open_rows))
+            decision = self.decide(rows, PROVE_SECONDS)
+            for row, b in enumerate(open_rows):
+                card = self._card(requests[b], decision, row, asked.relaxed[b])
+                if explain:
+                    card = replace(card, reasons=why_not(asked, b, card, fitted.models.value, fitted.calibration))
+                answers[b] = card
+        return answers
+
+    def recommend_batch(self, batch: Batch) -> Int[Tensor, "B K"]:
+        """One valid card per request of a batch, as positions, -1 beyond a card's size."""
+        return self.decider.recommend(batch.to(self.device)).to(batch.user.device)
+
+    def decide(self, batch: Batch, prove_seconds: float = 0.0) -> Decision:
+        """Cards of a batch with the logit of their value and its proven bound."""
+        return self.decider.decide(batch.to(self.device), prove_seconds)
+
+    @torch.no_grad()
+    def evaluate(self, test: Dataset, batch_size: int = 512) -> dict[str, float]:
+        """P@K and HR@K over the clicked cards, mean estimated value, and the share of valid cards.
+
+        Requests without any valid card are counted as `infeasible` and left out of the rest.
+        """
+        if self.constraints is not None:
+            test = test.constrained(self.constraints)
+        told: dict[str, list[np.ndarray]] = {}
+        view = phases.solvable(test, self.fitted.vocabulary)
+        for batch in view.batches(self.fitted.vocabulary, batch_size):
+            decision = self.decide(batch)
+            cards = decision.cards.cpu()
+            figures = {name: t.numpy() for name, t in card_figures(cards, batch).items()}
+            figures["value"] = self.fitted.calibration(decision.logit).cpu().numpy()
+            figures["valid"] = metrics.valid_cards(batch.requests(), cards.numpy()).astype(float)
+            for name, values in figures.items():
+                told.setdefault(name, []).append(values)
+        means = {name: metrics.mean(np.concatenate(values)) for name, values in told.items()}
+        return {"requests": float(len(view)), "infeasible": float(len(test) - len(view)), **means}
+
+    def save(self, path: Path | str) -> None:
+        """Write a model folder, whole or not at all."""
+        model_folder.save(self.fitted, Path(path))
+
+    @classmethod
+    def load(cls, path: Path | str, device: str = "cpu") -> Recommender:
+        """Read a model folder, of this or any earlier format."""
+        fitted = model_folder.load(Path(path), torch.device(device))
+        recommender = cls(fitted.config, fitted.constraints)
+        recommender._fitted = fitted
+        return recommender
+
+    @property
+    def fitted(self) -> model_folder.Fitted:
+        """What training left; asking before training is an error."""
+        if self._fitted is None:
+            raise NotFittedError("this recommender has learned nothing yet: call fit, or Recommender.load a saved one")
+        return self._fitted
+
+    @property
+    def decider(self) -> PolicyWriter | PairValueSearch:
+        """The model and its search, as compared with all other recommenders: `decider.recommend(batch)`."""
+        models, config = self.fitted.models, self.fitted.config
+        if models.policy is not None:
+            return PolicyWriter(models.policy, config.policy, models.value, config.reward.caution)
+        if not isinstance(models.value, PairValue):
+            raise ConfigError("this model has neither a policy nor a pair value to search")
+        return PairValueSearch(models.value, config.pair_value)
+
+    @property
+    def history(self) -> tuple[progress.Figures, ...]:
+        """What was reported during training, in order: rows for learning curves."""
+        return self.fitted.history
+
+    @property
+    def device(self) -> torch.device:
+        """Where the models are."""
+        models = self.fitted.models
+        module = models.policy if models.policy is not None else models.value
+        assert module is not None
+        return next(module.parameters()).device
+
+    def _card(self, request: Request, decision: Decision, row: int, relaxed: tuple[str, ...]) -> Card:
+        positions = tuple(p for p in decision.cards[row].tolist() if p >= 0)
+        value, bound = (float(self.fitted.calibration(t[row])) for t in (decision.logit, decision.bound))
+        proven = bool(torch.isfinite(decision.bound[row]))
+        return Card(
+            items=tuple(request.candidates[p] for p in positions),
+            positions=positions,
+            value=value,
+            bound=bound if proven else float("inf"),
+            optimal=proven and bound - value <= 1e-9,
+            relaxed=relaxed,
+        )
+
+
+def card_figures(cards: Int[Tensor, "B K"], batch: Batch) -> dict[str, Tensor]:
+    """P@K and HR@K of each request with a click; NaN for the others."""
+    if batch.card is None or batch.clicked_position is None or batch.clicked is None:
+        return {}
+    chosen, logged = cards.cpu().numpy(), batch.card.cpu().numpy()
+    found = metrics.found_click(chosen, batch.clicked_position.cpu().numpy())
+    shared = metrics.overlap(chosen, logged, batch.clicked.cpu().numpy())
+    return {"precision": torch.from_numpy(found), "hit_ratio": torch.from_numpy(shared)}
+
+
+def _ids(candidates: Sequence[Any]) -> tuple[Any, ...]:
+    """Candidates as plain ids: a text is a mistake, numpy's numbers are Python's."""
+    if isinstance(candidates, str | bytes) or not hasattr(candidates, "__iter__"):
+        raise InputError(f"candidates must be a list of item ids, got {candidates!r}")
+    return tuple(item.item() if isinstance(item, np.generic) else item for item in candidates)
+
+
+def _listeners(folder: Path | None, show: bool, track: bool) -> list[progress.Listener]:
+    listeners: list[progress.Listener] = [progress.ProgressBar()] if show else []
+    if folder is not None:
+        listeners.append(progress.MetricsFile(folder / "metrics.jsonl"))
+        listeners += progress.trackers(folder) if track else []
+    return listeners
