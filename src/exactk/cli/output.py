@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,21 @@ def emit_report(report: Report, as_json: bool, out: Path | None, command: str) -
         emit_table(columns, [[row.get(column) for column in columns] for row in report.rows], report.name)
     for goal in report.goals:
         described = goal.as_dict()
-        emit(f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.measured:.4g} (goal {described['goal']})")
+        emit(
+            f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.measured:.4g} (goal {described['goal']})"
+        )
     for note in report.notes:
         emit(note)
+
+
+@contextmanager
+def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr for work of a known size, silent where nobody watches; called with how much is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn(label), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(label, total=total or None)
+        yield lambda done: bar.update(task, completed=done)

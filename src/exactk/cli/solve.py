@@ -1,1 +1,112 @@
-"""`exactk solve`: a file of scored candidates in, the best valid card of each request out."""
+"""`exactk solve`: a file of scored candidates in, the best valid card of each request out.
+
+The reading and solving live in `exactk.solving_file`; this file shows or keeps the answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from exactk.cli import app
+from exactk.cli.output import emit, emit_json, emit_table, plain, progress_bar, talk
+
+if TYPE_CHECKING:
+    from exactk.solving_file import Solved
+
+SHOWN = 20
+
+
+@app.command("solve")
+def solve(
+    file: Path = typer.Argument(
+        help="CSV or Parquet with one row per candidate (request_id, item_id, score, attributes), or JSON lines."
+    ),
+    k: int = typer.Option(..., "--k", "-k", help="Items on a card."),
+    rules: Path | None = typer.Option(None, "--rules", help="Rules as TOML or JSON."),
+    score: str = typer.Option("score", "--score", help="The column that holds the scores."),
+    include: list[str] = typer.Option([], "--include", help="An item that must be on every card."),
+    exclude: list[str] = typer.Option([], "--exclude", help="An item that must be on none."),
+    relax: list[str] = typer.Option(
+        [], "--relax", help="A rule that may be lifted where no card exists, in order."
+    ),
+    best: int = typer.Option(1, "--best", min=1, help="How many cards per request, best first."),
+    time_limit: float | None = typer.Option(
+        None, "--time-limit", help="Seconds per request; then the best so far."
+    ),
+    explain: bool = typer.Option(False, "--explain", help="Say for each item left out why it is."),
+    out: Path | None = typer.Option(None, "--out", help="Keep the cards in this file (JSON lines)."),
+    as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
+) -> None:
+    """Find the best valid card of exactly K items for each request, with proof.
+
+    Requests without a valid card are reported with what blocks them; the others are still solved, and the exit is 2.
+    """
+    from exactk.problem.constraints import load_rules
+    from exactk.solving_file import solve_file
+
+    settings: dict[str, Any] = {
+        "relax": tuple(relax),
+        "n": best,
+        "time_limit": time_limit,
+        "explain": explain,
+    }
+    if include or exclude:
+        settings |= {"include": tuple(include), "exclude": tuple(exclude)}
+    with ExitStack() as stack:
+        size = file.stat().st_size if file.is_file() else 0
+        progress = stack.enter_context(progress_bar("solving", size))
+        constraints = load_rules(rules) if rules else None
+        answers = solve_file(file, k, constraints, score, progress, **settings)
+        if out is not None:
+            answers = _kept(answers, out)
+        shown: list[Solved] = []
+        count = failed = 0
+        for answer in answers:
+            count += 1
+            failed += answer.error is not None
+            if as_json or len(shown) < SHOWN:
+                shown.append(answer)
+    if as_json:
+        emit_json({"cards": [answer.as_dict() for answer in shown], "requests": count, "infeasible": failed})
+    elif out is None or count <= SHOWN:
+        _show(shown, explain)
+    if not as_json and count > len(shown):
+        talk(f"the first {len(shown)} of {count} cards; keep all with --out cards.jsonl")
+    if failed:
+        talk(f"{failed} of {count} requests have no valid card")
+        raise typer.Exit(2)
+
+
+def _kept(answers: Iterator[Solved], out: Path) -> Iterator[Solved]:
+    """Write each card as it is found into a file that takes its name only when all are there."""
+    partial = out.with_name(out.name + ".partial")
+    with partial.open("w", encoding="utf-8") as lines:
+        for answer in answers:
+            lines.write(json.dumps(plain(answer.as_dict()), ensure_ascii=False) + "\n")
+            yield answer
+    partial.replace(out)
+    talk(f"written: {out}")
+
+
+def _show(answers: list[Solved], explain: bool) -> None:
+    rows: list[tuple[object, ...]] = []
+    for answer in answers:
+        name = "-" if answer.request_id is None else str(answer.request_id)
+        if answer.error is not None:
+            rows.append((name, answer.error, None, "infeasible"))
+        for card in answer.cards:
+            proof = "optimal" if card.optimal else f"gap {card.gap:.3g}"
+            relaxed = f", without {', '.join(card.relaxed)}" if card.relaxed else ""
+            rows.append((name, ", ".join(map(str, card.items)), card.value, proof + relaxed))
+    emit_table(("request", "card", "value", "proof"), rows)
+    if explain:
+        for answer in answers:
+            for card in answer.cards:
+                for reason in card.reasons:
+                    emit(f"{answer.request_id or ''} {reason}".strip())
