@@ -1,1 +1,1 @@
-"""What `exactk demo` tells: a few requests solved beside what people do today, then a model trained on a small world."""
+"""What `exactk demo` tells: requests solved beside what people do today, then a model trained on a small world."""

@@ -1,0 +1,174 @@
+"""`exactk train`, `evaluate`, `recommend`: a model from a dataset folder, its figures, its cards."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from exactk.cli import app
+from exactk.cli.output import emit, emit_json, emit_table, plain, talk
+from exactk.errors import DataError, ExactKError, InputError
+
+if TYPE_CHECKING:
+    from exactk.config import Config
+
+AT_ONCE = 256
+Split = Literal["recorded", "random", "user", "time", "pair"]
+Part = Literal["train", "valid", "test"]
+
+
+@app.command("train")
+def train(
+    data: Path = typer.Argument(help="A dataset folder (exactk data build)."),
+    out: Path = typer.Option(..., "--out", help="The model folder to write."),
+    preset: str = typer.Option("best", "--preset", help="paper, best or tiny."),
+    config: Path | None = typer.Option(None, "--config", help="Settings as TOML, instead of a preset."),
+    overrides: list[str] = typer.Option([], "--set", help="One setting, as policy.beam=5; may be repeated."),
+    rules: Path | None = typer.Option(
+        None, "--rules", help="Rules of every card, instead of the data's own."
+    ),
+    split: Split | None = typer.Option(
+        None, "--split", help="How to split; as recorded in the data, else random."
+    ),
+    seed: int = typer.Option(0, "--seed", help="Of the split; training.seed is that of the training."),
+    run: Path | None = typer.Option(
+        None, "--run", help="Folder for checkpoints and curves (OUT.run by default)."
+    ),
+    resume: bool = typer.Option(False, "--resume", help="Go on where an earlier run stopped."),
+    track: bool = typer.Option(False, "--track", help="TensorBoard and MLflow, where installed."),
+    as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
+) -> None:
+    """Train on the train split; the validation split decides when to stop. The test split is not touched."""
+    from exactk.data.dataset import Dataset
+    from exactk.problem.constraints import load_rules
+    from exactk.recommender import Recommender
+
+    settings = chosen_settings(preset, config, overrides)
+    dataset = Dataset.open(data)
+    learned, held_out, _ = dataset.split(split, seed=seed)
+    recommender = Recommender(settings, load_rules(rules) if rules else None)
+    folder = run or out.with_name(out.name + ".run")
+    recommender.fit(learned, held_out, folder=folder, resume=resume, track=track)
+    recommender.save(out)
+    figures = recommender.evaluate(held_out)
+    if as_json:
+        emit_json({"model": str(out), "run": str(folder), "valid": figures})
+        return
+    emit(f"written: {out}")
+    emit_table(("figure on the validation split", "value"), list(figures.items()))
+
+
+@app.command("evaluate")
+def evaluate(
+    model: Path = typer.Argument(help="A model folder (exactk train)."),
+    data: Path = typer.Argument(help="A dataset folder."),
+    part: Part = typer.Option("test", "--part", help="What to measure on."),
+    split: Split | None = typer.Option(None, "--split", help="As given to exactk train."),
+    seed: int = typer.Option(0, "--seed", help="As given to exactk train."),
+    as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
+) -> None:
+    """Measure a model: P@K, HR@K, estimated value, share of valid cards."""
+    from exactk.data.dataset import Dataset
+    from exactk.recommender import Recommender
+
+    parts = dict(zip(("train", "valid", "test"), Dataset.open(data).split(split, seed=seed), strict=True))
+    figures = Recommender.load(model).evaluate(parts[part])
+    if as_json:
+        emit_json({"model": str(model), "data": str(data), "part": part, **figures})
+        return
+    emit_table((f"figure on {part}", "value"), list(figures.items()))
+
+
+@app.command("recommend")
+def recommend(
+    model: Path = typer.Argument(help="A model folder (exactk train)."),
+    requests: Path | None = typer.Option(
+        None, "--requests", help="JSON lines of requests; - or nothing: stdin."
+    ),
+    k: int | None = typer.Option(None, "--k", "-k", help="Items on a card, where a request does not say."),
+    rules: Path | None = typer.Option(None, "--rules", help="Rules instead of the model's own."),
+    relax: list[str] = typer.Option(
+        [], "--relax", help="A rule that may be lifted where no card exists, in order."
+    ),
+    explain: bool = typer.Option(False, "--explain", help="Say for each item left out why it is."),
+    out: Path | None = typer.Option(None, "--out", help="Keep the cards in this file (JSON lines)."),
+    as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
+) -> None:
+    """Write a card for each request.
+
+    A request is a line {"user_id": ..., "candidates": [...], "k": 4, "include": [...], "exclude": [...]}.
+    """
+    from exactk.problem.constraints import load_rules
+    from exactk.recommender import Recommender
+
+    recommender = Recommender.load(model)
+    size = recommender.fitted.card_size if k is None else k
+    settings: dict[str, Any] = {"relax": tuple(relax), "explain": explain, "infeasible": "return"}
+    if rules is not None:
+        settings["constraints"] = load_rules(rules)
+    answers: list[dict[str, Any]] = []
+    for chunk in _chunks(_read_requests(requests, size)):
+        found = recommender.recommend_many([request for _, request in chunk], **settings)
+        answers += [_answer(place, answer) for (place, _), answer in zip(chunk, found, strict=True)]
+    failed = sum("error" in answer for answer in answers)
+    if out is not None:
+        out.write_text(
+            "".join(json.dumps(plain(a), ensure_ascii=False) + "\n" for a in answers), encoding="utf-8"
+        )
+        talk(f"written: {out}")
+    if as_json:
+        emit_json({"cards": answers, "requests": len(answers), "infeasible": failed})
+    elif out is None:
+        for answer in answers:
+            emit(json.dumps(plain(answer), ensure_ascii=False))
+    if failed:
+        talk(f"{failed} of {len(answers)} requests have no valid card")
+        raise typer.Exit(2)
+
+
+def chosen_settings(preset_name: str, path: Path | None, overrides: list[str]) -> Config:
+    """A preset or a file, with single settings changed."""
+    from exactk.config import Config, preset
+
+    base = Config.from_toml(path) if path else preset(preset_name)
+    return base.with_overrides(overrides)
+
+
+def _read_requests(path: Path | None, k: int) -> Iterator[tuple[int, Any]]:
+    """Requests with their line numbers."""
+    from exactk.data.requests import Request
+
+    if path is None or str(path) == "-":
+        name, stream = "stdin", sys.stdin
+    elif path.is_file():
+        name, stream = str(path), path.open(encoding="utf-8")
+    else:
+        raise DataError(f"{path}: there is no such file")
+    with stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                written = json.loads(line)
+                if not isinstance(written, dict):
+                    raise InputError(f"expected an object, got {type(written).__name__}")
+                yield number, Request.from_dict(written, k)
+            except (ValueError, ExactKError) as error:
+                raise DataError(f"{name}, line {number}: {error}") from error
+
+
+def _chunks(requests: Iterator[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
+    while chunk := list(islice(requests, AT_ONCE)):
+        yield chunk
+
+
+def _answer(line: int, answer: Any) -> dict[str, Any]:
+    if isinstance(answer, ExactKError):
+        return {"line": line, "error": str(answer), "blocking": list(getattr(answer, "blocking", ()))}
+    return {"line": line, **answer.as_dict()}
