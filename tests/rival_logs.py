@@ -16,7 +16,12 @@ TINY = Budget(trials=1, epochs=2, patience=2, batch_size=64, validation_rows=256
 
 
 def planted_log(
-    path: Path, num: int = 1200, seed: int = 0, features: bool = False, sizes: tuple[int, int] = (8, 8), card: int = 3
+    path: Path,
+    num: int = 1200,
+    seed: int = 0,
+    features: bool = False,
+    sizes: tuple[int, int] = (8, 8),
+    card: int = 3,
 ) -> Dataset:
     """Item i and user u belong to clubs i % 4 and u % 4; a card with one of one's own club is clicked, on that item.
 
@@ -53,5 +58,7 @@ def planted_log(
 
 def planted_logs(path: Path, **options: Any) -> tuple[Logs, Logs, Logs]:
     """Train, valid and test of `planted_log`, in train's vocabulary."""
-    train, valid, test = Logs.of(*planted_log(path, **options).split(by="random", seed=1, valid=0.2, test=0.2))
+    train, valid, test = Logs.of(
+        *planted_log(path, **options).split(by="random", seed=1, valid=0.2, test=0.2)
+    )
     return train, valid, test

@@ -1,10 +1,10 @@
-"""The contract every recommender keeps, whoever it is: exact K, valid, no repeats, order-free, batch = single, ragged."""
+"""The contract every recommender keeps: exact K, valid, no repeats, order-free, batch = single, ragged N."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,7 @@ from rival_logs import TINY, planted_logs
 LIBRARY = {"lambdarank": "lightgbm", "implicit-als": "implicit", "implicit-bpr": "implicit"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def logs() -> tuple[Logs, Logs, Logs]:
     """Requests with 6 to 9 candidates, with features; the folder lives as long as the tests do."""
     folder = TemporaryDirectory(prefix="exactk-contract-")
@@ -32,7 +32,7 @@ def logs() -> tuple[Logs, Logs, Logs]:
 KEPT: list[TemporaryDirectory[str]] = []
 
 
-@lru_cache(maxsize=None)
+@cache
 def ways(name: str) -> Mapping[str, Recommender]:
     if name in LIBRARY and find_spec(LIBRARY[name]) is None:
         pytest.skip(f"{LIBRARY[name]} is not installed; the extra 'rivals' brings it")
