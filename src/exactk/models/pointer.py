@@ -37,18 +37,19 @@ class Pointer(nn.Module):
         super().__init__()
         D = config.width
         self.num_layers = config.decoder_layers
-        make = nn.LSTM if config.cell == "lstm" else nn.GRU
-        self.recurrent = make(D, D, num_layers=config.decoder_layers, batch_first=True)
+        self.is_lstm = config.cell == "lstm"
+        self.recurrent = (nn.LSTM if self.is_lstm else nn.GRU)(
+            D, D, num_layers=config.decoder_layers, batch_first=True
+        )
+        self.keys = nn.Linear(D, 2 * D, bias=False)  # [W_D2; W_D4]
         self.glimpse_query = nn.Linear(D, D, bias=False)  # W_D1
-        self.glimpse_key = nn.Linear(D, D, bias=False)  # W_D2
         self.glimpse_vector = nn.Linear(D, 1, bias=False)  # v_D1
         self.pointer_query = nn.Linear(2 * D, D, bias=False)  # W_D3
-        self.pointer_key = nn.Linear(D, D, bias=False)  # W_D4
         self.pointer_vector = nn.Linear(D, 1, bias=False)  # v_D2
 
     def encode(self, nodes: Float[Tensor, "B N D"], present: Bool[Tensor, "B N"] | None) -> Encoded:
         """Keys of the nodes, once per request."""
-        return Encoded(nodes, self.glimpse_key(nodes), self.pointer_key(nodes), present)
+        return Encoded(nodes, *self.keys(nodes).chunk(2, -1), present)
 
     def start(self, encoded: Encoded, num_rows: int) -> State:
         """d_1 = g(0, 0) (eq. 11), the same for every request and row."""
@@ -89,15 +90,26 @@ class Pointer(nn.Module):
 
     def _advance(self, inputs: Float[Tensor, "B S D"], state: State) -> State:
         B, S, L, D = state.hidden.shape
-        rows = [part.reshape(B * S, L, D).transpose(0, 1).contiguous() for part in state]  # L B*S D
-        lstm = isinstance(self.recurrent, nn.LSTM)
-        _, after = self.recurrent(inputs.reshape(B * S, 1, D), (rows[0], rows[1]) if lstm else rows[0])
-        hidden, cell = after if lstm else (after, rows[1])
-        return State(*(part.transpose(0, 1).reshape(B, S, L, D) for part in (hidden, cell)))
+        below = inputs.reshape(B * S, D)
+        hidden, cell = [], []
+        for layer, weights in enumerate(self.recurrent.all_weights):
+            before = state.hidden[:, :, layer].reshape(B * S, D)
+            kept = state.cell[:, :, layer].reshape(B * S, D)
+            if self.is_lstm:
+                below, kept = torch.lstm_cell(below, (before, kept), *weights)
+            else:
+                below = torch.gru_cell(below, before, *weights)
+            hidden.append(below)
+            cell.append(kept)
+        return State(*(torch.stack(part, 1).view(B, S, L, D) for part in (hidden, cell)))
 
 
 def additive(
     query: Float[Tensor, "B R D"], keys: Float[Tensor, "B N D"], vector: nn.Linear
 ) -> Float[Tensor, "B R N"]:
-    """v^T tanh(query + key_j) for every row and node (Bahdanau's attention)."""
-    return vector((query.unsqueeze(2) + keys.unsqueeze(1)).tanh_()).squeeze(-1)
+    """v^T tanh(query + key_j) for every row and node (Bahdanau's attention).
+
+    By tanh x = 2 sigmoid(2x) - 1, because torch's sigmoid is six times as fast as its tanh on the CPU.
+    """
+    halves = ((2 * query).unsqueeze(2) + (2 * keys).unsqueeze(1)).sigmoid_()  # B R N D
+    return (2 * vector(halves)).squeeze(-1) - vector.weight.sum()

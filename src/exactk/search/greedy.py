@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -32,9 +31,11 @@ def greedy(steps: Steps[Any], feasible: Feasible) -> Int[Tensor, "B K"]:
 def greedy_by_weight(weights: Float[Tensor, "B N"], feasible: Feasible) -> Int[Tensor, "B K"]:
     """The paper's Algorithm 1, made safe: the heaviest node that still leaves a valid card within reach."""
     prefix = feasible.start(1)
-    lowest = torch.finfo(weights.dtype).min
+    rank = (
+        weights.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1).unsqueeze(1)
+    )  # B 1 N, 0: heaviest
     for t in range(feasible.longest):
-        position = weights.unsqueeze(1).masked_fill(~feasible.allowed(prefix), lowest).argmax(-1)
+        position = rank.masked_fill(~feasible.allowed(prefix), rank.shape[2]).argmin(-1)
         if feasible.ragged:
             position = position.where(feasible.live(t), -1)
         prefix = feasible.extend(prefix, position)

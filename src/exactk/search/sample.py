@@ -46,18 +46,16 @@ def sample(
     """
     with torch.no_grad():
         prefix, state = feasible.start(num_samples), steps.start(num_samples)
+        shape = (feasible.longest, *prefix.cards.shape[:2])
+        uniform = torch.rand(shape, generator=generator, device=prefix.open.device)
         masks, log_prob = [], torch.zeros(prefix.cards.shape[:2], device=prefix.open.device)
         for t in range(feasible.longest):
             masks.append(feasible.allowed(prefix))
             log_probs = log_probabilities(steps.step(state), masks[-1], temperature)
-            # argmax of p / e with e ~ Exp(1) is a draw from p; e > 0, so a forbidden position (p = 0) never wins.
-            noise = torch.empty_like(log_probs).exponential_(generator=generator)
-            position = (log_probs.exp() / noise).argmax(-1)  # B S
-            chosen = log_probs.gather(-1, position.unsqueeze(-1)).squeeze(-1)
+            position = draw(log_probs, uniform[t])
             if feasible.ragged:
-                chosen = chosen.where(feasible.live(t), 0.0)
                 position = position.where(feasible.live(t), -1)
-            log_prob = log_prob + chosen
+            log_prob = log_prob + at_position(log_probs, position)
             prefix = feasible.extend(prefix, position)
             if t + 1 < feasible.longest:
                 state = steps.advance(state, position)
@@ -67,6 +65,17 @@ def sample(
             prefix.cards, distributions(steps, feasible, prefix.cards, temperature, allowed)
         )
     return Sampled(prefix.cards, log_prob, allowed)
+
+
+def draw(log_probs: Float[Tensor, "B S N"], uniform: Float[Tensor, "B S"]) -> Int[Tensor, "B S"]:
+    """One position per row from its distribution, given a number in [0, 1): where the running sum passes it.
+
+    The first position at which the sum is *above* the number has added to it, so a forbidden one is never drawn;
+    the factor keeps the number below the whole sum whatever the rounding.
+    """
+    sums = log_probs.exp().cumsum(-1)
+    level = uniform.unsqueeze(-1) * (1 - 2**-22) * sums[..., -1:]
+    return torch.searchsorted(sums, level, right=True).squeeze(-1)
 
 
 def distributions(
@@ -83,8 +92,15 @@ def distributions(
 
 def log_prob_of(cards: Int[Tensor, "B S K"], along: Distributions) -> Float[Tensor, "B S"]:
     """log P(A|S,u) by the chain rule (eq. 9) from the distributions along A; -inf if a choice was forbidden."""
-    chosen = along.log_probs.gather(-1, cards.clamp(min=0).unsqueeze(-1)).squeeze(-1)  # B S K
-    return chosen.masked_fill(cards < 0, 0.0).sum(-1)
+    return at_position(along.log_probs, cards).sum(-1)
+
+
+def at_position(
+    log_probs: Float[Tensor, "*rows N"], position: Int[Tensor, "*rows"]
+) -> Float[Tensor, "*rows"]:
+    """The log-probability of what was chosen; of nothing (-1), 0."""
+    chosen = log_probs.gather(-1, position.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return chosen.masked_fill(position < 0, 0.0)
 
 
 def log_prob(
