@@ -41,7 +41,7 @@ class RequestError(InputError):
         self.reason = reason
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: Any, known: Iterable[str]) -> str:
     """' (did you mean "title"?)', or the list of what is known where nothing comes near."""
     choices = sorted(str(name) for name in known)
     close = difflib.get_close_matches(str(word), choices, n=1)
