@@ -1,0 +1,129 @@
+"""The audit's verdict: measurements in, sentences a person can act on out.
+
+Knows no data, only the numbers `audit.py` measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+LEAK_MARGIN = 0.05  # above chance by this much, and by twice the probe's standard error
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence of the verdict, and how grave it is."""
+
+    grave: Literal["LEAK", "WARNING", "NOTE"]
+    text: str
+
+
+def findings(measured: Mapping[str, Any]) -> list[Finding]:
+    """All that is worth saying, gravest first."""
+    said = [
+        *_leaks(measured),
+        *_popularity(measured),
+        *_labels(measured),
+        *_validity(measured["validity"]),
+        *_propensities(measured["propensity"]),
+    ]
+    order = {"LEAK": 0, "WARNING": 1, "NOTE": 2}
+    return sorted(said, key=lambda finding: order[finding.grave])
+
+
+def _leaks(measured: Mapping[str, Any]) -> Iterator[Finding]:
+    probe, chance, pairs = (measured[name] for name in ("least_seen", "chance", "pairs"))
+    if probe is None or chance is None:
+        yield Finding("WARNING", "no clicked impression in test, or none in train: leakage cannot be probed")
+        return
+    hit, luck = probe["precision"], chance["precision"]
+    seen = f"{pairs['unclicked_seen_before']:.0%} of the unclicked test candidates were shown to that user in train"
+    if hit > luck + max(LEAK_MARGIN, 2 * probe["error"]):
+        yield Finding(
+            "LEAK",
+            f"picking the candidates least often seen with the user in train finds the click in {hit:.1%} of test "
+            f"requests (chance {luck:.1%}), because {seen} but only {pairs['clicked_seen_before']:.0%} of the "
+            "clicked ones. A model that memorises pairs will look good here and nowhere else. Build with the "
+            "leak-free protocol, or split by pair or by user",
+        )
+    else:
+        yield Finding(
+            "NOTE", f"least-seen finds the click in {hit:.1%}, chance is {luck:.1%}: no leak by pairs"
+        )
+    cards = measured["overlap"]["cards"]
+    if cards is not None and cards > 0.01:
+        yield Finding("WARNING", f"{cards:.1%} of the cards of test were shown to the same user in train")
+
+
+def _popularity(measured: Mapping[str, Any]) -> Iterator[Finding]:
+    probe, chance = measured["popularity"], measured["chance"]
+    if probe is None or chance is None:
+        return
+    yield Finding(
+        "NOTE",
+        f"popularity alone (clicks per showing in train) scores P@K {probe['precision']:.3f}, HR@K "
+        f"{probe['hit_ratio']:.3f} (chance {chance['precision']:.3f}): what personalised models must beat",
+    )
+    if abs(probe["hit_ratio"] - probe["hit_ratio_of_random_companions"]) < 0.01:
+        yield Finding(
+            "NOTE",
+            "the companions of the clicked item look drawn at random (HR@K follows from P@K): this log can rank "
+            "items, but cannot show what a whole card is worth beyond them",
+        )
+
+
+def _labels(measured: Mapping[str, Any]) -> Iterator[Finding]:
+    train = measured["labels"]["train"]
+    rate = train["clicked"]
+    if rate is None or rate == 0:
+        yield Finding("WARNING", "no card of train was clicked: there is nothing to learn from")
+    elif rate == 1:
+        yield Finding(
+            "WARNING", "every card of train was clicked: a reward cannot be learned without the others"
+        )
+    elif rate < 0.001:
+        yield Finding("WARNING", f"only {rate:.3%} of the cards of train were clicked: expect a noisy reward")
+    else:
+        yield Finding("NOTE", f"{rate:.1%} of the cards of train were clicked")
+
+
+def _validity(validity: Mapping[str, Any]) -> Iterator[Finding]:
+    if not validity["constrained"]:
+        yield Finding("NOTE", "the folder has no constraint: every K candidates make a valid card")
+        return
+    broken, checked = validity["cards_breaking_rules"], validity["cards_checked"]
+    if broken:
+        rows = ", ".join(map(str, validity["example_rows"]))
+        yield Finding(
+            "WARNING", f"{broken} of {checked} logged cards break the folder's own rules (rows {rows}, ...)"
+        )
+    feasible = validity["feasible_requests"]
+    if feasible is not None and feasible < 1:
+        yield Finding(
+            "WARNING", f"only {feasible:.1%} of the requests admit any valid card; the others need relaxing"
+        )
+    if not broken and feasible == 1:
+        yield Finding("NOTE", f"all {checked} cards checked are valid, and every request admits a valid card")
+
+
+def _propensities(propensity: Mapping[str, Any]) -> Iterator[Finding]:
+    if not propensity["recorded"]:
+        yield Finding(
+            "NOTE", "no propensities: the value of another policy cannot be estimated from this log"
+        )
+        return
+    if propensity["share"] < 1:
+        yield Finding("WARNING", f"only {propensity['share']:.1%} of the impressions record a propensity")
+    if propensity["certain"] > 0.5:
+        yield Finding(
+            "WARNING",
+            f"{propensity['certain']:.1%} of the cards were shown with certainty: the log says nothing about others",
+        )
+    if propensity["effective_share"] < 0.05:
+        yield Finding(
+            "WARNING",
+            f"propensities range from {propensity['least']:.2g} to {propensity['most']:.2g}; weighted by their "
+            f"inverse the log is worth {propensity['effective_share']:.1%} of its size",
+        )
