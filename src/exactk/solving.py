@@ -270,7 +270,7 @@ def _sheet(job: Job, b: int, part: Part) -> RuleSheet:
 
 def _refused(job: Job, b: int, sheet: RuleSheet) -> ExactKError:
     where = "" if job.asked.single else f"{job.asked.name(b)}: "
-    error = explaining.infeasible_error(sheet, where)
+    error = explaining.infeasible_error(sheet, where, job.relax)
     if job.infeasible == "raise":
         raise error
     return error

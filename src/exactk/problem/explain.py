@@ -53,11 +53,16 @@ def blocking_rules(
     return tuple(sheet.named(piece) for piece in blocking_pieces(sheet))
 
 
-def infeasible_error(sheet: RuleSheet, where: str = "") -> InfeasibleError:
-    """The error that says what blocks a request."""
+def infeasible_error(sheet: RuleSheet, where: str = "", relaxed: Sequence[Any] = ()) -> InfeasibleError:
+    """The error that says what blocks a request, also after all rules that may go have gone."""
+    gone = _rules_named(sheet, relaxed)
+    without = f", even without {', '.join(sheet.names[r] for r in gone)}" if gone else ""
+    sheet = sheet.without(gone)
     blocking = tuple(sheet.named(piece) for piece in blocking_pieces(sheet))
     together = f"together these {len(blocking)} forbid one" if len(blocking) > 1 else "this forbids one"
-    return InfeasibleError(f"{where}no valid card exists; {together}: {'; '.join(blocking)}", blocking)
+    return InfeasibleError(
+        f"{where}no valid card exists{without}; {together}: {'; '.join(blocking)}", blocking
+    )
 
 
 def relax(sheet: RuleSheet, order: Sequence[Any]) -> tuple[tuple[str, ...], RuleSheet] | None:

@@ -134,7 +134,7 @@ def _numbers(given: np.ndarray) -> np.ndarray:
         if is_missing(value):
             continue
         try:
-            numbers[where] = None if isinstance(value, str) else value
+            numbers[where] = float("text" if isinstance(value, str) else value)
         except (TypeError, ValueError):
             raise InputError(f"score at {list(where)} is not a number: {value!r}") from None
     return numbers
