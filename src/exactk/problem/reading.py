@@ -136,7 +136,7 @@ def _numbers(given: np.ndarray) -> np.ndarray:
         try:
             numbers[where] = float("text" if isinstance(value, str) else value)
         except (TypeError, ValueError):
-            raise InputError(f"score at {list(where)} is not a number: {value!r}") from None
+            raise InputError(f"score at {list(where)} is not a number: {shown(value)}") from None
     return numbers
 
 
