@@ -99,3 +99,16 @@ def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=total or None)
         yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def download_bar() -> Iterator[Callable[[int, int | None], None]]:
+    """A bar for bytes on their way, silent where nobody watches."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("downloading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("downloading", total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
