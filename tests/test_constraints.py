@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from exactk.problem.constraints import (
     load_rules,
     save_rules,
 )
+from exactk.problem.rule_set import RULE_TYPES
 
 Columns = dict[str, np.ndarray]
 
@@ -315,6 +317,18 @@ def test_a_rules_file_as_a_person_writes_it(tmp_path: Path) -> None:
     assert load_rules(file) == TitleDistance(0.5) & AtMost("brand", 2)
 
 
+def test_every_example_of_the_rules_page_is_read_and_no_rule_is_left_out(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "rules.md").read_text()
+    shown: set[str] = set()
+    for number, example in enumerate(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(example)
+        shown |= {rule.type for rule in load_rules(file).rules}
+    assert shown == set(RULE_TYPES) - {"rule"}
+    headings = re.findall(r"^## `(\w+)\(", page, re.MULTILINE)
+    assert sorted(headings) == sorted(rule.__name__ for rule in RULE_TYPES.values())
+
+
 def test_a_function_cannot_be_written_down() -> None:
     with pytest.raises(ConfigError, match=r"\"mine\" is a Python function and cannot be written to a file"):
         (Rule(lambda a, b: True, "mine") & Distinct("brand")).to_dict()
@@ -453,6 +467,7 @@ def test_requests_carry_graph_caps_pins_and_presence() -> None:
             lambda c: c.update(item_id=np.array([[1, 2, 3], [4, 4, 5]])) or {},
             "request 1: candidate 4 is there twice, at 0 and 1",
         ),
+        (lambda c: c["item_id"].__setitem__((1, 2), None) or {}, "request 1: position 2 has no item_id"),
         (
             lambda c: c.update(brand=np.zeros((2, 3, 1))) or {},
             'needs one value per item, but "brand" holds vectors',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -234,6 +235,23 @@ def test_vectors_and_own_rules_come_through_frames() -> None:
     assert solve("score", 2, items=frame, constraints=budget).positions == (1, 2)
     pandas = frame.to_pandas()
     assert solve("score", 2, items=pandas, constraints=MinimumDistance("v", 2)).positions == (0, 2)
+
+
+@every_frame
+def test_gaps_in_a_frame_are_missing_values(frame: Callable[[dict[str, Any]], Any]) -> None:
+    gaps = {
+        "item_id": ["a", "b", "c"],
+        "title": ["red", None, "blue"],
+        "price": [1, None, 7],
+        "score": [3.0, 2.0, 1.0],
+    }
+    for rule in (TitleDistance(0.5), MinimumGap("price", 2)):
+        with pytest.raises(InputError, match="request 0: item 'b' has no"):
+            solve("score", 2, items=frame(gaps), constraints=rule)
+        assert solve("score", 2, items=frame(gaps), constraints=replace(rule, missing="forbid")).items == (
+            "a",
+            "c",
+        )
 
 
 # Include, exclude, relax, explain

@@ -12,7 +12,16 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from exactk.errors import InputError
-from exactk.problem.columns import Columns, RequestError, Sizes, codes, flat_ids, nearest, shown
+from exactk.problem.columns import (
+    Columns,
+    RequestError,
+    Sizes,
+    absent_values,
+    codes,
+    flat_ids,
+    nearest,
+    shown,
+)
 
 Wishes = Sequence[Sequence[Any] | np.ndarray | None] | None
 
@@ -53,8 +62,9 @@ def sizes(card_size: Sizes, present: Bool[np.ndarray, "B N"]) -> Int32[np.ndarra
 def check_candidates(columns: Columns, present: Bool[np.ndarray, "B N"]) -> None:
     """No id twice in one request."""
     ids = columns["item_id"]
-    if ids.dtype.kind == "f" and (np.isnan(ids) & present).any():
-        b, position = np.argwhere(np.isnan(ids) & present)[0].tolist()
+    nameless = absent_values(ids) & present
+    if nameless.any():
+        b, position = np.argwhere(nameless)[0].tolist()
         raise RequestError(b, f"position {position} has no item_id")
     if ids.dtype.kind in "iu" and present.all():
         ordered = np.sort(ids, axis=1)
