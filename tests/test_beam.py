@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made import TableSteps, batch_of, complete_batch, graph_of, ordered_cards, random_graphs, valid_cards
 
 from exactk.search import Feasible, beam, greedy
 from exactk.search.beam import set_keys
+from made import TableSteps, batch_of, complete_batch, graph_of, ordered_cards, random_graphs, valid_cards
 
 
 def best_orders(batch: object, b: int, steps: TableSteps) -> list[tuple[tuple[int, ...], float]]:
@@ -102,7 +102,7 @@ def test_a_beam_never_leaves_the_valid_cards() -> None:
 
 
 def test_sets_are_told_apart_beyond_62_positions() -> None:
-    assert set_keys(200, torch.device("cpu")).unique().numel() == 200
+    assert len(set(set_keys(200, torch.device("cpu")).tolist())) == 200
     batch, steps = complete_batch(2, 80, 3), TableSteps(2, 80)
     found = beam(steps, Feasible.of(batch), 40)
     for cards in found.cards.sort(-1).values.tolist():

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 import torch
-from made import batch_of, complete_batch, graph_of, random_graphs, valid_cards
 
 from exactk.errors import InfeasibleError
 from exactk.search import exact
+from made import batch_of, complete_batch, graph_of, random_graphs, valid_cards
 
 
 def worth(node: torch.Tensor, pair: torch.Tensor, card: tuple[int, ...]) -> float:

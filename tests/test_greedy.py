@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-from made import TableSteps, batch_of, complete_batch, graph_of, may_follow, random_graphs, valid_cards
 
 from exactk.search import Feasible, greedy
 from exactk.search.greedy import greedy_by_weight
+from made import TableSteps, batch_of, complete_batch, graph_of, may_follow, random_graphs, valid_cards
 
 
 def test_each_choice_is_the_likeliest_allowed_one() -> None:

@@ -1,4 +1,4 @@
-"""Every setting of exactk, frozen, with presets; read from TOML or a mapping, changed by `section.name=value`.
+"""Every setting of exactk, frozen; presets; read from TOML or a mapping, changed by `section.name=value`.
 
 Knows the settings, not what they do: no tensors, no files but the TOML it is asked to read.
 """
@@ -43,7 +43,7 @@ class Section:
 
 @dataclass(frozen=True)
 class InputSizes(Section):
-    """What the data offers a model: rows of the id tables (row 0, out of vocabulary, included), numbers of features."""
+    """What the data offers: rows of the id tables (row 0, out of vocabulary, included), numbers of features."""
 
     section = "sizes"
 
@@ -76,7 +76,7 @@ class PolicyConfig(Section):
         super().__post_init__()
         if self.width % self.heads:
             raise ConfigError(
-                f"setting policy.heads must divide policy.width, got {self.heads} heads and width {self.width}"
+                f"setting policy.heads must divide policy.width, got {self.heads} and {self.width}"
             )
 
 
@@ -110,7 +110,7 @@ class RewardConfig(Section):
         super().__post_init__()
         if self.width % self.heads:
             raise ConfigError(
-                f"setting reward.heads must divide reward.width, got {self.heads} heads and width {self.width}"
+                f"setting reward.heads must divide reward.width, got {self.heads} and {self.width}"
             )
 
 
@@ -200,13 +200,15 @@ class Config(Section):
             _refuse_unknown(name, [f.name for f in fields(config)], "")
             current = getattr(config, name)
             if not isinstance(current, Section):
-                config = replace(config, **{name: value})
+                config = replace(config, **{name: _checked(name, value, get_type_hints(cls)[name])})
                 continue
             if not isinstance(value, Mapping):
                 raise ConfigError(f"setting {name} is a group of settings, got {value!r}")
+            hints = get_type_hints(type(current))
             for inner in value:
-                _refuse_unknown(inner, [f.name for f in fields(current)], f"{name}.")  # type: ignore[arg-type]
-            config = replace(config, **{name: replace(current, **value)})  # type: ignore[type-var]
+                _refuse_unknown(inner, list(hints), f"{name}.")
+            changes = {inner: _checked(f"{name}.{inner}", v, hints[inner]) for inner, v in value.items()}
+            config = replace(config, **{name: replace(current, **changes)})  # type: ignore[type-var, arg-type]
         return config
 
     @classmethod
@@ -259,7 +261,7 @@ def _options(kind: Any) -> tuple[Any, bool]:
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
-    """`value` if it is of the declared kind (a whole number will do for a float), else an error naming the setting."""
+    """`value` if it is of the declared kind (a whole number will do for a float), else an error by name."""
     kind, optional = _options(kind)
     if value is None and optional:
         return None
@@ -293,7 +295,7 @@ def _parsed(name: str, text: str, kind: Any) -> Any:
     raise ConfigError(f"setting {name} is a group of settings; set one of its members, as in {name}.x=...")
 
 
-# The defaults are the numbers of the paper's appendix C. Departures are named here, their measured gains in docs/paper.md.
+# The defaults are the numbers of the paper's appendix C; departures from them are named here.
 PRESETS: dict[str, Config] = {
     "paper": Config(),
     "best": Config(

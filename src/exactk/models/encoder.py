@@ -1,4 +1,4 @@
-"""The encoder of GAttN: self-attention over the nodes, no positions, so that their order cannot matter (eq. 5 to 8).
+"""The encoder of GAttN: self-attention over the nodes, no positions, so their order cannot matter (eq. 5 to 8).
 
 Knows nothing of users, ids or cards.
 """
@@ -42,7 +42,7 @@ class SelfAttention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then two linear maps with a ReLU between (eq. 8); each with skip-connection and layer norm."""
+    """Self-attention, then two linear maps around a ReLU (eq. 8); each with skip-connection and layer norm."""
 
     def __init__(self, width: int, heads: int, feed_forward_size: int, shared: bool) -> None:
         super().__init__()
@@ -75,8 +75,8 @@ class Encoder(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "B N D"], present: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B N D"]:
-        """h of every node; `present` (none: all of them) says which are real, the others are attended by no one."""
-        nodes = self.embed(inputs)
+        """h of every node; `present` (none: all) says which are real, the others are attended by no one."""
+        nodes: Tensor = self.embed(inputs)
         for layer in self.layers:
             nodes, _ = layer(nodes, present)
         return nodes

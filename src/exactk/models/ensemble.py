@@ -15,7 +15,7 @@ from exactk.problem.batch import Batch
 
 
 class Ensemble(nn.Module):
-    """Members (one will do) that give the logit of P(r=1|A,u); forward: the mean logit [B, S] of cards [B, S, K]."""
+    """Members (one will do) that give the logit of P(r=1|A,u); forward: their mean [B, S] for cards [B, S, K]."""
 
     def __init__(self, members: Iterable[nn.Module]) -> None:
         super().__init__()
@@ -30,6 +30,6 @@ class Ensemble(nn.Module):
         return self.member_logits(batch, cards).mean(0)
 
     def cautious(self, batch: Batch, cards: Int[Tensor, "B S K"], caution: float) -> Float[Tensor, "B S"]:
-        """The logit less `caution` standard deviations of the members: the best of many guesses is a lucky guess."""
+        """The logit less `caution` deviations of the members: the best of many guesses is a lucky guess."""
         logits = self.member_logits(batch, cards)
         return logits.mean(0) - caution * logits.std(0, correction=0)

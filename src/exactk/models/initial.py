@@ -13,7 +13,7 @@ from torch import nn
 
 @torch.no_grad()
 def initialise(module: nn.Module, generator: torch.Generator | None) -> None:
-    """Every parameter of `module`: matrices uniform by fan-in and fan-out (Glorot), biases 0, gains 1, id tables small.
+    """Matrices uniform by fan-in and fan-out (Glorot), biases 0, gains of layer norms 1, id tables small.
 
     Row 0 of an id table stands for everything unknown: it starts at 0, the middle of the others.
     """

@@ -1,4 +1,4 @@
-"""From a batch to vectors: x_s and x_u from ids, features or both, and the input layer x_i of the paper (eq. 4).
+"""From a batch to vectors: x_s and x_u from ids, features or both, and the input layer x_i (eq. 4).
 
 Knows nothing of graphs or cards.
 """
@@ -15,7 +15,7 @@ from exactk.problem.batch import Batch
 
 
 class Vectors(nn.Module):
-    """x_s of every candidate and x_u of the user: id embeddings, features, or the one followed by the other."""
+    """x_s of every candidate and x_u of the user: id embeddings, features, or one followed by the other."""
 
     def __init__(self, inputs: Inputs, sizes: InputSizes, embedding_size: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def joined(
 
 
 class CommonVectors(nn.Module):
-    """x_s and x_u of one size, so that they can be multiplied: id embeddings as they are, anything else mapped to it."""
+    """x_s and x_u of one size, so that they can be multiplied: id embeddings as they are, all else mapped."""
 
     def __init__(self, inputs: Inputs, sizes: InputSizes, embedding_size: int) -> None:
         super().__init__()
@@ -82,12 +82,12 @@ class CommonVectors(nn.Module):
         return mapped
 
     def on_cards(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K E"]:
-        """x_s of the items on cards; absent ones (-1) hold some candidate's and are for the caller to mask."""
+        """x_s of the items on cards; absent ones (-1) hold some candidate's, for the caller to mask."""
         at = cards.clamp(min=0).flatten(1)  # B S*K
         if at.shape[1] < batch.item.shape[1]:
-            return self.item(batch, at).unflatten(1, cards.shape[1:])
+            return self.item(batch, at).view(*cards.shape, self.size)
         request = torch.arange(len(at), device=at.device).unsqueeze(1)
-        return self.item(batch)[request, at].unflatten(1, cards.shape[1:])
+        return self.item(batch)[request, at].view(*cards.shape, self.size)
 
 
 class InputLayer(nn.Module):
@@ -104,6 +104,6 @@ class InputLayer(nn.Module):
 
     def forward(self, batch: Batch) -> Float[Tensor, "B N D"]:
         """x_i of every candidate."""
-        item = self.item_weight(self.vectors.item(batch))  # B N D
-        user = self.user_weight(self.vectors.user(batch))  # B D
+        item: Tensor = self.item_weight(self.vectors.item(batch))  # B N D
+        user: Tensor = self.user_weight(self.vectors.user(batch))  # B D
         return (item + user.unsqueeze(1)).relu()

@@ -1,6 +1,6 @@
 """PairValue: the logit of a click as a sum over the card's items and over its pairs, given the user.
 
-Knows no search; its node and pair numbers are what `search.exact` maximises: the paper's reduction taken literally.
+Knows no search; its numbers are what `search.exact` maximises: the paper's reduction taken literally.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from exactk.problem.batch import Batch
 
 
 class Values(NamedTuple):
-    """logit(A) = bias + sum of node over A + sum of pair over the unordered pairs of A; pair is symmetric, diagonal 0."""
+    """logit(A) = bias + sum of node over A + sum of pair over the pairs of A; pair symmetric, diagonal 0."""
 
     bias: Float[Tensor, "1"]
     node: Float[Tensor, "B N"]
@@ -29,7 +29,7 @@ class Values(NamedTuple):
 class PairMember(nn.Module):
     """One network. node(u, i): a hidden layer over item, user and their product, beside their inner product.
 
-    pair(u, i, j) = sum_r d_r(u) p_r(i) p_r(j): factors p of the item alone, weighed and signed by the user. Any
+    pair(u, i, j) = sum_r d_r(u) p_r(i) p_r(j): factors p of the item, weighed and signed by the user. Any
     symmetric effect between kinds of items is such a sum (the d are its eigenvalues), and so is a distance,
     |z_i - z_j|^2 = |z_i|^2 + |z_j|^2 - 2 z_i z_j. `pair_hidden_size` adds a small network of d(u) p(i) p(j).
     """
@@ -78,9 +78,9 @@ class PairMember(nn.Module):
         return self.bias + (node * real).sum(-1) + together
 
     def pair_effect(
-        self, first: Float[Tensor, "*P r"], second: Float[Tensor, "*P r"], weights: Float[Tensor, "*Q r"]
+        self, first: Float[Tensor, "*I r"], second: Float[Tensor, "*J r"], weights: Float[Tensor, "*U r"]
     ) -> Float[Tensor, "*P"]:
-        """pair(u, i, j) from the factors of i and j and the user's weights."""
+        """pair(u, i, j) from the factors of i and j and the user's weights, which are broadcast together."""
         product = first * second * weights
         effect = product.sum(-1)
         if self.pair_hidden is not None and self.pair_out is not None:

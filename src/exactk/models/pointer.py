@@ -15,7 +15,7 @@ from exactk.config import PolicyConfig
 
 
 class Encoded(NamedTuple):
-    """B encoded requests: node embeddings h_j, and their keys W_D2 h_j and W_D4 h_j, computed once for all steps."""
+    """B encoded requests: node embeddings h_j and their keys W_D2 h_j and W_D4 h_j, made once for all steps."""
 
     nodes: Float[Tensor, "B N D"]
     glimpse_keys: Float[Tensor, "B N D"]
@@ -24,7 +24,7 @@ class Encoded(NamedTuple):
 
 
 class State(NamedTuple):
-    """The decoder before a choice, S rows per request: d_t is the last layer's hidden vector. A GRU uses no cell."""
+    """Before a choice, S rows per request: d_t is the last layer's hidden vector. A GRU leaves cell alone."""
 
     hidden: Float[Tensor, "B S L D"]
     cell: Float[Tensor, "B S L D"]
@@ -49,7 +49,8 @@ class Pointer(nn.Module):
 
     def encode(self, nodes: Float[Tensor, "B N D"], present: Bool[Tensor, "B N"] | None) -> Encoded:
         """Keys of the nodes, once per request."""
-        return Encoded(nodes, *self.keys(nodes).chunk(2, -1), present)
+        glimpse_keys, pointer_keys = self.keys(nodes).chunk(2, -1)
+        return Encoded(nodes, glimpse_keys, pointer_keys, present)
 
     def start(self, encoded: Encoded, num_rows: int) -> State:
         """d_1 = g(0, 0) (eq. 11), the same for every request and row."""
@@ -69,7 +70,7 @@ class Pointer(nn.Module):
         return self.point(encoded, state.hidden[:, :, -1])
 
     def replay(self, encoded: Encoded, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
-        """The scores before each choice of given cards: the recurrence over K steps, then all pointers at once."""
+        """The scores before each choice of given cards: K steps of the recurrence, then all pointers at once."""
         B, S, K = cards.shape
         N, D = encoded.nodes.shape[1:]
         request = torch.arange(B, device=cards.device)[:, None, None]
@@ -112,4 +113,5 @@ def additive(
     By tanh x = 2 sigmoid(2x) - 1, because torch's sigmoid is six times as fast as its tanh on the CPU.
     """
     halves = ((2 * query).unsqueeze(2) + (2 * keys).unsqueeze(1)).sigmoid_()  # B R N D
-    return (2 * vector(halves)).squeeze(-1) - vector.weight.sum()
+    scores: Tensor = vector(halves)  # B R N 1
+    return 2 * scores.squeeze(-1) - vector.weight.sum()

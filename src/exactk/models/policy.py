@@ -1,4 +1,4 @@
-"""Policy: GAttN, P(A|S,u), as input layer, encoder and pointer tied together; writes a card one position at a time.
+"""Policy: GAttN, P(A|S,u): input layer, encoder and pointer; writes a card one position at a time.
 
 Knows neither losses nor search, and no constraints: `search` masks its scores.
 """
@@ -20,7 +20,7 @@ from exactk.problem.batch import Batch
 
 
 class Policy(nn.Module):
-    """Graph attention network: `encode` once per request, then `start`, and `step` and `advance` once per choice."""
+    """Graph attention network: `encode` a request once, `start`, then `step` and `advance` for every choice."""
 
     def __init__(
         self, config: PolicyConfig, sizes: InputSizes, generator: torch.Generator | None = None

@@ -38,18 +38,20 @@ class PnnReward(nn.Module):
         """Logits of cards, each of exactly the K items the network was made for."""
         if cards.shape[2] != self.card_size or bool((cards < 0).any()):
             raise InputError(
-                f"this reward (kind pnn) judges cards of exactly {self.card_size} items; reward.kind=set takes any size"
+                f"a reward of kind pnn made for {self.card_size} judges cards of exactly {self.card_size} items; "
+                "reward.kind=set takes any size"
             )
         item = self.vectors.on_cards(batch, cards)  # B S K E
         user = self.vectors.user(batch)[:, None, None]  # B 1 1 E
         products = (item * user).sum(-1)  # B S K
         same = user.squeeze(2).expand(-1, cards.shape[1], -1)  # B S E
         hidden = self.hidden(torch.cat([products, item.flatten(2), same], -1)).relu()
-        return self.out(self.dropout(hidden)).squeeze(-1)
+        logits: Tensor = self.out(self.dropout(hidden))
+        return logits.squeeze(-1)
 
 
 class SetReward(nn.Module):
-    """A small set transformer: items attend to one another within their card, their mean decides. Any K, no order."""
+    """A small set transformer: items attend to one another within a card, their mean decides. Any K, no order."""
 
     def __init__(self, config: RewardConfig, sizes: InputSizes) -> None:
         super().__init__()
@@ -78,7 +80,8 @@ class SetReward(nn.Module):
         size = real.sum(-1, keepdim=True)  # B S 1
         pooled = (nodes.view(B, S, K, -1) * real.unsqueeze(-1)).sum(2) / size.clamp(min=1)
         hidden = self.hidden(torch.cat([pooled, size.to(pooled.dtype)], -1)).relu()
-        return self.out(self.dropout(hidden)).squeeze(-1)
+        logits: Tensor = self.out(self.dropout(hidden))
+        return logits.squeeze(-1)
 
 
 class Reward(Ensemble):

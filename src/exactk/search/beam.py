@@ -17,7 +17,7 @@ from exactk.search.steps import Steps, log_probabilities, take_rows
 
 
 class Beams(NamedTuple):
-    """The W likeliest cards found per request, best first; where there are fewer, cards of -1 with log_prob -inf."""
+    """The W likeliest cards found, best first; where there are fewer, cards of -1 with log_prob -inf."""
 
     cards: Int[Tensor, "B W K"]
     log_prob: Float[Tensor, "B W"]
@@ -26,8 +26,9 @@ class Beams(NamedTuple):
 def beam(steps: Steps[Any], feasible: Feasible, width: int, temperature: float = 1.0) -> Beams:
     """Keep the `width` likeliest prefixes at every step, distinct sets before further orders of the same set.
 
-    So a narrow beam spends no place on a second order, and one wide enough tries every order of every card. Of a
-    card found in several orders the likeliest is returned. Ties go to the better parent, then the lower position.
+    So a narrow beam spends no place on a second order, and one wide enough tries every order of every card.
+    Of a card found in several orders the likeliest is returned. Ties go to the better parent, then to the
+    lower position.
     """
     prefix, state = feasible.start(1), steps.start(1)
     total = torch.zeros(prefix.cards.shape[:2], device=prefix.open.device)  # B W
@@ -64,8 +65,8 @@ def likeliest(
 ) -> tuple[Float[Tensor, "B W"], Int[Tensor, "B W"]]:
     """The `width` best expansions: the likeliest order of each set by log-probability, then the other orders.
 
-    With `distinct` the other orders are left out. Where too few remain, the rest name the best one again, at -inf,
-    so that every row stays a valid prefix.
+    With `distinct` the other orders are left out. Where too few remain, the rest name the best one again, at
+    -inf, so that every row stays a valid prefix.
     """
     log_prob, order = log_prob.sort(descending=True, stable=True)
     repeated = seen_before(sets.gather(1, order))
@@ -93,7 +94,7 @@ def stay(log_probs: Float[Tensor, "B W N"]) -> Float[Tensor, "N"]:
 
 @lru_cache(maxsize=64)
 def set_keys(num_positions: int, device: torch.device) -> Int[Tensor, "N"]:
-    """One number per position such that sums of them tell sets apart: powers of two, or random beyond 62 positions."""
+    """A number per position such that sums tell sets apart: powers of two; random ones beyond 62 positions."""
     if num_positions <= 62:
         return 2 ** torch.arange(num_positions, device=device)
     generator = torch.Generator().manual_seed(0)

@@ -17,7 +17,7 @@ from exactk.problem.batch import Batch
 
 
 class ExactCards(NamedTuple):
-    """Best cards, ascending positions, -1 beyond a card's size; `bound` is proven: no valid card is worth more."""
+    """Best cards, ascending, -1 beyond a card's size; `bound` is proven: no valid card is worth more."""
 
     cards: Int[Tensor, "B K"]
     value: Float64[Tensor, "B"]
@@ -31,13 +31,14 @@ def exact(
     pair: Float[Tensor, "B N N"] | None = None,
     time_limit: float | None = None,
 ) -> ExactCards:
-    """Maximise the sum of `node` over the card plus `pair` (symmetric) over its unordered pairs, all rules kept.
+    """Maximise the sum of `node` over the card plus `pair` (symmetric) over its pairs, all rules kept.
 
     With `time_limit` (seconds per request) the best found so far is returned; `bound - value` is its gap.
     """
     from exactk.problem import cliques  # numba is needed only here
 
-    pair_weights = None if pair is None else as_weights(pair)
+    # A product of matrices is symmetric only up to rounding; the engine asks for the last bit.
+    pair_weights = None if pair is None else as_weights(pair.double() + pair.double().transpose(1, 2)) / 2
     found = cliques.best(batch.requests(), as_weights(node), pair_weights, time_limit=time_limit)
     if not found.found.all():
         b = int(np.flatnonzero(~found.found)[0])

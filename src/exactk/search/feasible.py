@@ -30,9 +30,9 @@ class Prefix(NamedTuple):
 class Feasible:
     """The rules of B requests, ready to be asked step by step.
 
-    Pinned positions are chosen before all others (in the order the model likes), so that the model sees them when
-    it chooses their companions. In a `safe` request no order of choosing can end early; only in the others does
-    a step look ahead, and only where a cheap bound leaves doubt does it ask the exact engine.
+    Pinned positions are chosen before all others (in the order the model likes), so that the model sees them
+    when it chooses their companions. In a `safe` request no order of choosing can end early; only in the others
+    does a step look ahead, and only where a cheap bound leaves doubt does it ask the exact engine.
     """
 
     batch: Batch
@@ -53,8 +53,8 @@ class Feasible:
         open_ = batch.present
         strangers = (open_.unsqueeze(1) & others & ~graph).sum(-1) * open_  # B N
         missing = strangers.amax(-1)
-        # A choice shuts out itself and at most `missing` strangers: if more are open than K - 1 choices can shut
-        # out, there is always another. N=50, K=4, at most 9 strangers: 50 > 3 * 10, safe.
+        # A choice shuts out itself and at most `missing` strangers: if more are open than K - 1 choices can
+        # shut out, there is always another. N=50, K=4, at most 9 strangers: 50 > 3 * 10, safe.
         shut = (batch.card_size - 1) * (missing + 1)
         if batch.cap.shape[1]:
             # A cap m is full after every m choices and then shuts at most its largest group.
@@ -82,7 +82,7 @@ class Feasible:
         return Prefix(self.open.unsqueeze(1).expand(B, num_rows, N), nothing)
 
     def allowed(self, prefix: Prefix) -> Bool[Tensor, "B S N"]:
-        """The positions that may be chosen next; after the last choice of a card the answer has no meaning."""
+        """The positions that may be chosen next; after a card's last choice the answer has no meaning."""
         if self.all_safe:
             return prefix.open
         if (
@@ -158,7 +158,7 @@ class Feasible:
             b = int(stuck.nonzero()[0])
             size, num = int(self.batch.card_size[b]), int(self.batch.present[b].sum())
             raise InfeasibleError(
-                f"request {b} of the batch has no valid card: no {size} of its {num} candidates may all stand together"
+                f"request {b} of the batch has no valid card: no {size} of its {num} candidates may stand together"
             )
 
     @cached_property

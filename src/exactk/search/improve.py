@@ -26,13 +26,12 @@ def improve(
     time_limit: float | None = None,
     max_rounds: int = 100,
 ) -> Int[Tensor, "B K"]:
-    """The best single swap of every card, again and again until none helps or `time_limit` seconds have passed.
+    """The best single swap of every card, again and again until none helps or `time_limit` seconds are over.
 
-    Valid cards stay valid: pinned items are never swapped out, and graph, caps and presence hold for what comes in.
+    Valid cards stay valid: pinned items are never swapped out; graph, caps and presence hold for what comes in.
     """
     deadline = None if time_limit is None else time.monotonic() + time_limit
-    B, K = cards.shape
-    N = batch.present.shape[1]
+    B, N = batch.present.shape
     worth = value(cards.unsqueeze(1)).squeeze(1)  # B
     for _ in range(max_rounds):
         if deadline is not None and time.monotonic() >= deadline:
@@ -51,7 +50,7 @@ def improve(
 
 def swaps(cards: Int[Tensor, "B K"], num_positions: int) -> Int[Tensor, "B E K"]:
     """Every card that differs in one place: number k * N + j has position j in place k."""
-    B, K = cards.shape
+    K = cards.shape[1]
     swapped = cards[:, None, None, :].repeat(1, K, num_positions, 1)  # B K N K
     at = torch.arange(K, device=cards.device)
     swapped[:, at, :, at] = torch.arange(num_positions, device=cards.device)

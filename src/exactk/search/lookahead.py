@@ -16,11 +16,11 @@ from exactk.problem.graph import Requests
 def cheap_bounds(
     open: Bool[Tensor, "B S N"], graph: Float[Tensor, "B N N"], needed: Int[Tensor, "B 1 1"]
 ) -> tuple[Bool[Tensor, "B S N"], Bool[Tensor, "B S N"]]:
-    """(possible, sure): after choosing j, may there be, is there certainly, a clique of `needed` more among the open?
+    """(possible, sure): after choosing j, may there be, is there certainly, a clique of `needed` more?
 
     possible: j has at least `needed` open neighbours. sure: by Caro and Wei, a graph holds a clique of at least
-    sum over its nodes v of 1 / (1 + strangers of v); strangers counted among all open positions are no fewer than
-    among j's open neighbours, so two matrix products serve every j. Both are exact for `needed` <= 1.
+    the sum over its nodes v of 1 / (1 + strangers of v); strangers counted among all open positions are no
+    fewer than among j's open neighbours, so two matrix products serve every j. Exact for `needed` <= 1.
     """
     nodes = open.to(graph.dtype)
     neighbours = nodes @ graph  # B S N
@@ -36,7 +36,7 @@ def cheap_bounds(
 def ask_engine(
     requests: Requests, chosen: Bool[Tensor, "B S N"], rows: Bool[Tensor, "B S"]
 ) -> Bool[Tensor, "B S N"]:
-    """`cliques.completable` for the marked rows (False elsewhere); rows that chose the same set are asked once."""
+    """`cliques.completable` for the marked rows (else False); rows that chose the same set are asked once."""
     from exactk.problem import cliques  # numba is needed only where doubt remains
 
     request, row = (index.cpu().numpy() for index in rows.nonzero(as_tuple=True))

@@ -16,7 +16,7 @@ from exactk.search.steps import Steps, log_probabilities
 
 
 class Sampled(NamedTuple):
-    """S cards per request in order of choice (-1 beyond a card's size), and log P(A|S,u) with gradient if enabled."""
+    """S cards per request in order of choice (-1 beyond a card's size); log P(A|S,u), with gradient if enabled."""
 
     cards: Int[Tensor, "B S K"]
     log_prob: Float[Tensor, "B S"]
@@ -40,9 +40,9 @@ def sample(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Sampled:
-    """Draw `num_samples` cards per request in one roll-out; log-probabilities are of the tempered distribution.
+    """Draw `num_samples` cards per request in one roll-out; `log_prob` is of the tempered distribution.
 
-    The roll-out itself records no gradient: when gradients are enabled the cards are replayed, all steps at once.
+    The roll-out records no gradient: when gradients are enabled the cards are replayed, all steps at once.
     """
     with torch.no_grad():
         prefix, state = feasible.start(num_samples), steps.start(num_samples)
@@ -70,8 +70,8 @@ def sample(
 def draw(log_probs: Float[Tensor, "B S N"], uniform: Float[Tensor, "B S"]) -> Int[Tensor, "B S"]:
     """One position per row from its distribution, given a number in [0, 1): where the running sum passes it.
 
-    The first position at which the sum is *above* the number has added to it, so a forbidden one is never drawn;
-    the factor keeps the number below the whole sum whatever the rounding.
+    The first position at which the sum is *above* the number has added to it, so a forbidden one is never
+    drawn; the factor keeps the number below the whole sum whatever the rounding.
     """
     sums = log_probs.exp().cumsum(-1)
     level = uniform.unsqueeze(-1) * (1 - 2**-22) * sums[..., -1:]
@@ -85,13 +85,13 @@ def distributions(
     temperature: float = 1.0,
     allowed: Bool[Tensor, "B S K N"] | None = None,
 ) -> Distributions:
-    """The model's distribution before each choice of these cards; `allowed` spares asking again what is known."""
+    """The model's distribution before each choice of these cards; `allowed` spares asking what is known."""
     mask = feasible.along(cards) if allowed is None else allowed
     return Distributions(log_probabilities(steps.replay(cards), mask, temperature), mask)
 
 
 def log_prob_of(cards: Int[Tensor, "B S K"], along: Distributions) -> Float[Tensor, "B S"]:
-    """log P(A|S,u) by the chain rule (eq. 9) from the distributions along A; -inf if a choice was forbidden."""
+    """log P(A|S,u) by the chain rule (eq. 9) from the distributions along A; -inf if it is forbidden."""
     return at_position(along.log_probs, cards).sum(-1)
 
 
@@ -106,5 +106,5 @@ def at_position(
 def log_prob(
     steps: Steps[Any], feasible: Feasible, cards: Int[Tensor, "B S K"], temperature: float = 1.0
 ) -> Float[Tensor, "B S"]:
-    """log P(A|S,u) of given cards, each in its given order, under the distribution that `sample` draws from."""
+    """log P(A|S,u) of given cards, each in its given order, under the distribution `sample` draws from."""
     return log_prob_of(cards, distributions(steps, feasible, cards, temperature))

@@ -1,4 +1,4 @@
-"""What search asks of a model that writes cards one position at a time, and the one masked distribution over positions.
+"""What search asks of a model that writes cards position by position, and the one masked distribution.
 
 Knows no network: a `Steps` may be a policy bound to a batch, or ten lines of a test.
 """
@@ -17,7 +17,7 @@ State = TypeVar("State", bound=tuple[Tensor, ...])
 
 @runtime_checkable
 class Steps(Protocol[State]):
-    """A model bound to B requests. Its scores are raw: validity is `Feasible`'s business, never the model's."""
+    """A model bound to B requests. Its scores are raw: validity is `Feasible`'s business, not the model's."""
 
     def start(self, num_rows: int) -> State:
         """The state before the first choice, for `num_rows` rows per request."""
@@ -37,8 +37,8 @@ def log_probabilities(
 ) -> Float[Tensor, "*rows N"]:
     """softmax(u_tj) with u_tj = -inf where masked (eq. 13, 14), as logarithms: forbidden positions have -inf.
 
-    The softmax itself sees the lowest finite number there, so that a row with nothing allowed (a finished card) has
-    -inf everywhere, not NaN, and gradients stay finite.
+    The softmax itself sees the lowest finite number there, so that a row with nothing allowed (a finished card)
+    has -inf everywhere, not NaN, and gradients stay finite.
     """
     if temperature != 1.0:
         scores = scores / temperature
