@@ -5,11 +5,29 @@ Knows no files; every function is a thin annotated door to one loop.
 
 from __future__ import annotations
 
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int32, Int64, UInt8
+from jaxtyping import Bool, Float32, Int8, Int32, Int64, UInt8
 from numba import njit
+
+FAULTS = {
+    1: ("candidates", "the item {item!r} stands there twice"),
+    2: ("card", "the item {item!r} is not among the candidates"),
+    3: ("card", "the item {item!r} stands there twice"),
+    4: ("clicked_item", "the clicked item {item!r} is not on the card"),
+    5: ("candidates", "an item is missing"),
+    6: ("card", "an item is missing"),
+}
+
+
+class Placed(NamedTuple):
+    """Cards as positions; per row a fault (0: none, else a key of FAULTS) and the flat place of its culprit."""
+
+    card: Int32[np.ndarray, "P"]
+    clicked: Int32[np.ndarray, "R"]
+    fault: Int8[np.ndarray, "R"]
+    culprit: Int64[np.ndarray, "R"]
 
 
 def card_positions(
@@ -18,51 +36,69 @@ def card_positions(
     card: Int64[np.ndarray, "P"],
     card_sizes: Int64[np.ndarray, "R"],
     clicked_item: Int64[np.ndarray, "R"],
+    scratch: Int64[np.ndarray, "I 2"],
     first_row: int,
-    seen: Int64[np.ndarray, "I"],
-    place: Int32[np.ndarray, "I"],
-) -> tuple[Int32[np.ndarray, "P"], Int32[np.ndarray, "R"], int, tuple[int, int]]:
+) -> Placed:
     """Where in its candidates each card item, and each clicked item (-1 = none), stands.
 
-    Also a fault (0 none, 1 a repeated candidate, 2 a card item that is no candidate or is repeated) with its row
-    and its place in the flat list. `seen` and `place` are scratch space kept between calls, one entry per item,
-    `seen` filled with -1 before the first.
+    Items are numbers from 0, -1 a missing one. `scratch` has a row for each, filled with -1 before the first call
+    and kept between calls whose rows have different numbers.
     """
-    positions = np.empty(len(card), np.int32)
-    clicks = np.full(len(num_candidates), -1, np.int32)
-    fault, row, at = _card_positions(
-        candidates, num_candidates, card, card_sizes, clicked_item, first_row, seen, place, positions, clicks
+    R = len(num_candidates)
+    placed = Placed(
+        np.full(len(card), -1, np.int32),
+        np.full(R, -1, np.int32),
+        np.zeros(R, np.int8),
+        np.zeros(R, np.int64),
     )
-    return positions, clicks, int(fault), (int(row), int(at))
+    _card_positions(candidates, num_candidates, card, card_sizes, clicked_item, scratch, first_row, *placed)
+    return placed
 
 
 @njit(cache=True, nogil=True)
 @no_type_check
 def _card_positions(
-    candidates, num_candidates, card, card_sizes, clicked_item, first_row, seen, place, positions, clicks
+    candidates,
+    num_candidates,
+    card,
+    card_sizes,
+    clicked_item,
+    scratch,
+    first_row,
+    positions,
+    clicks,
+    fault,
+    culprit,
 ):
     c = p = 0
     for row in range(len(num_candidates)):
-        # Odd marks: seen as a candidate of this row; the next even one: already placed on its card.
+        # scratch[item]: an odd mark (a candidate of this row), the next even one (also on its card); its position.
         mark = 2 * (first_row + row) + 1
         for n in range(num_candidates[row]):
             item = candidates[c + n]
-            if seen[item] == mark:
-                return 1, row, c + n
-            seen[item] = mark
-            place[item] = n
+            if item < 0 or scratch[item, 0] == mark:
+                fault[row], culprit[row] = 5 if item < 0 else 1, c + n
+                break
+            scratch[item, 0] = mark
+            scratch[item, 1] = n
+        if fault[row] == 0:
+            for k in range(card_sizes[row]):
+                item = card[p + k]
+                if item < 0 or scratch[item, 0] != mark:
+                    repeated = item >= 0 and scratch[item, 0] == mark + 1
+                    fault[row], culprit[row] = 6 if item < 0 else 3 if repeated else 2, p + k
+                    break
+                scratch[item, 0] = mark + 1
+                positions[p + k] = scratch[item, 1]
         click = clicked_item[row]
-        if click >= 0 and seen[click] == mark:
-            clicks[row] = place[click]
-        for k in range(card_sizes[row]):
-            item = card[p + k]
-            if seen[item] != mark:
-                return 2, row, p + k
-            seen[item] = mark + 1
-            positions[p + k] = place[item]
+        if fault[row] == 0 and click >= 0:
+            # Without a card, any candidate may have been clicked.
+            if scratch[click, 0] == mark + 1 or (card_sizes[row] == 0 and scratch[click, 0] == mark):
+                clicks[row] = scratch[click, 1]
+            else:
+                fault[row], culprit[row] = 4, row
         c += num_candidates[row]
         p += card_sizes[row]
-    return 0, 0, 0
 
 
 def padded(

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Bool, Float64, Int8, Int32, Int64, UInt8
+from jaxtyping import Float64, Int8, Int64, UInt8
 
-from exactk.data.assemble import card_positions
+from exactk.data.assemble import FAULTS, card_positions
 from exactk.data.table import SPLITS, RowLookup, combine, flatten, packed_size
 from exactk.errors import DataError
 
@@ -27,8 +27,7 @@ class Coder:
         self.row = 0  # first row of the table at hand
         self._ends = {"candidates": 0, "card": 0, "graph": 0}
         self._last_request: tuple[Any, int] = (None, -1)
-        self._seen = np.full(len(items.ids), -1, np.int64)
-        self._place = np.zeros(len(items.ids), np.int32)
+        self._scratch = np.full((len(items.ids), 2), -1, np.int64)
 
     def coded(self, table: pa.Table) -> dict[str, np.ndarray]:
         R = len(table)
@@ -40,21 +39,27 @@ class Coder:
         card = self._rows_of(self.items, cards, card_sizes, "card", "items.parquet")
         clicked_item = combine(self._or_null(table, "clicked_item", self.items.ids.type))
         named = clicked_item.is_valid().to_numpy(zero_copy_only=False)
-        click = np.where(named, self.items(clicked_item), -1)
-        positions, clicked_position, fault, where = card_positions(
-            candidates, num_candidates, card, card_sizes, click, self.row, self._seen, self._place
-        )
-        if fault:
-            culprit = cards[where[1]] if fault == 2 else ids[where[1]]
-            raise DataError(self._fault(fault, int(where[0]), culprit.as_py()))
+        click = self.items(clicked_item)
+        if (named & (click < 0)).any():
+            row = int(np.flatnonzero(named & (click < 0))[0])
+            raise self._error(row, "clicked_item", f"{clicked_item[row].as_py()!r} is not in items.parquet")
+        placed = card_positions(candidates, num_candidates, card, card_sizes, click, self._scratch, self.row)
+        if placed.fault.any():
+            row = int(np.flatnonzero(placed.fault)[0])
+            flat = {"candidates": ids, "card": cards, "clicked_item": clicked_item}
+            column, text = FAULTS[int(placed.fault[row])]
+            culprit = flat[column][int(placed.culprit[row])].as_py()
+            raise self._error(row, column, text.format(item=culprit))
         clicked = pc.fill_null(self._or_null(table, "clicked", pa.bool_()), False).to_numpy()
-        self._check_clicks(clicked, named, clicked_position, card_sizes, positions)
+        if (named & ~clicked).any():
+            row = int(np.flatnonzero(named & ~clicked)[0])
+            raise self._error(row, "clicked_item", "an item is named though nothing was clicked")
         graph, graph_sizes = self._graphs(table, num_candidates)
         coded = {
             "candidates": candidates, "candidate_start": self._advance("candidates", num_candidates),
-            "card": positions, "card_start": self._advance("card", card_sizes),
+            "card": placed.card, "card_start": self._advance("card", card_sizes),
             "graph": graph, "graph_start": self._advance("graph", graph_sizes),
-            "user": user, "clicked": clicked, "clicked_position": clicked_position,
+            "user": user, "clicked": clicked, "clicked_position": placed.clicked,
             "propensity": self._propensity(table), "timestamp": self._timestamp(table),
             "request": self._requests(table["request_id"]), "split": self._splits(table),
         }  # fmt: skip
@@ -67,10 +72,8 @@ class Coder:
         rows = lookup(ids)
         if len(rows) and rows.min() < 0:
             bad = int(np.flatnonzero(rows < 0)[0])
-            row = self.row + int(np.searchsorted(np.cumsum(lengths), bad, side="right"))
-            raise DataError(
-                f"impressions.parquet: row {row}, column '{column}': {ids[bad].as_py()!r} is not in {file}"
-            )
+            row = int(np.searchsorted(np.cumsum(lengths), bad, side="right"))
+            raise self._error(row, column, f"{ids[bad].as_py()!r} is not in {file}")
         return rows
 
     def _or_null(self, table: pa.Table, name: str, kind: pa.DataType) -> Any:
@@ -81,34 +84,8 @@ class Coder:
         self._ends[name] = int(ends[-1]) if len(ends) else self._ends[name]
         return ends
 
-    def _fault(self, fault: int, row: int, item: Any) -> str:
-        at = f"impressions.parquet: row {self.row + row}, column "
-        return (
-            at
-            + {
-                1: f"'candidates': the item {item!r} stands there twice",
-                2: f"'card': the item {item!r} is not among the candidates, or stands in the card twice",
-            }[fault]
-        )
-
-    def _check_clicks(
-        self,
-        clicked: Bool[np.ndarray, "R"],
-        named: Bool[np.ndarray, "R"],
-        position: Int32[np.ndarray, "R"],
-        card_sizes: Int64[np.ndarray, "R"],
-        card: Int32[np.ndarray, "P"],
-    ) -> None:
-        at_click = np.repeat(position, card_sizes) == card
-        owner = np.repeat(np.arange(len(card_sizes)), card_sizes)
-        on_card = np.bincount(owner[at_click], minlength=len(card_sizes)) > 0
-        for wrong, text in (
-            (named & ~clicked, "an item is named though nothing was clicked"),
-            (named & ~on_card, "the clicked item is not on the card"),
-        ):
-            if wrong.any():
-                row = self.row + int(np.flatnonzero(wrong)[0])
-                raise DataError(f"impressions.parquet: row {row}, column 'clicked_item': {text}")
+    def _error(self, row: int, column: str, text: str) -> DataError:
+        return DataError(f"impressions.parquet: row {self.row + row}, column '{column}': {text}")
 
     def _graphs(
         self, table: pa.Table, num_candidates: Int64[np.ndarray, "R"]
@@ -121,10 +98,8 @@ class Coder:
         wrong = column.is_valid().to_numpy(zero_copy_only=False) & (sizes != wanted)
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
-            raise DataError(
-                f"impressions.parquet: row {self.row + row}, column 'graph': {sizes[row]} bytes, "
-                f"{num_candidates[row]} candidates need {wanted[row]}"
-            )
+            text = f"{sizes[row]} bytes, {num_candidates[row]} candidates need {wanted[row]}"
+            raise self._error(row, "graph", text)
         held = b"".join(value for value in column.to_pylist() if value is not None)
         return np.frombuffer(held, np.uint8), sizes
 
@@ -134,10 +109,8 @@ class Coder:
         wrong = (values <= 0) | (values > 1)
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
-            raise DataError(
-                f"impressions.parquet: row {self.row + row}, column 'propensity': {values[row]} is no "
-                "probability of having been shown (above 0, at most 1)"
-            )
+            text = f"{values[row]} is no probability of having been shown (above 0, at most 1)"
+            raise self._error(row, "propensity", text)
         return np.asarray(values)
 
     def _timestamp(self, table: pa.Table) -> Int64[np.ndarray, "R"]:
@@ -165,8 +138,5 @@ class Coder:
         )
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
-            raise DataError(
-                f"impressions.parquet: row {self.row + row}, column 'split': {column[row].as_py()!r} "
-                f"is none of {', '.join(SPLITS)}"
-            )
+            raise self._error(row, "split", f"{column[row].as_py()!r} is none of {', '.join(SPLITS)}")
         return np.asarray(pc.fill_null(places, -1).to_numpy(zero_copy_only=False), np.int8)

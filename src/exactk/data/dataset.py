@@ -70,10 +70,14 @@ class Dataset:
         return np.asarray(self.folder.index.clicked[self.rows])
 
     @property
+    def rules(self) -> ItemRules | None:
+        """What cards of this view obey: the rules given to `constrained`, else the folder's."""
+        return self._own_rules or self.folder.rules
+
+    @property
     def constraints(self) -> Constraints | None:
-        """The rules cards of this view obey: those given to `constrained`, else the folder's."""
-        rules = self._own_rules or self.folder.rules
-        return None if rules is None else rules.constraints
+        """The same, apart from any items."""
+        return None if self.rules is None else self.rules.constraints
 
     def impressions(self, places: slice | None = None) -> pa.Table:
         """Impressions in their external form, as written; a slice of places keeps memory bounded."""

@@ -73,6 +73,10 @@ class Meta:
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is damaged: {error}") from error
 
+    def without_files(self, **changes: Any) -> Meta:
+        """The same, for a folder about to be written anew."""
+        return replace(self, checksums={}, **changes)
+
     def with_files(self, checksums: Mapping[str, Mapping[str, Any]], K: int, N: int) -> Meta:
         """The same, with what only the finished files tell."""
         return replace(

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -76,6 +77,18 @@ class DatasetWriter:
             raise DataError(f"an extra table needs a Parquet name of its own, not '{file}'")
         with self._disk():
             self._sink(file, table.schema).write(table)
+
+    def copy(self, file: Path) -> None:
+        """Take over a finished Parquet file of another dataset folder as it is."""
+        with pq.ParquetFile(file) as opened:
+            sink = self._sink(file.name, opened.schema_arrow)
+            with self._disk():
+                for group in range(opened.num_row_groups):
+                    sink.write(opened.read_row_group(group))
+
+    def add_provenance(self, **facts: Any) -> None:
+        """Add to the folder's provenance what was learned while writing."""
+        self.meta = replace(self.meta, provenance={**self.meta.provenance, **facts})
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

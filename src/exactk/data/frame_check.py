@@ -1,0 +1,150 @@
+"""Do the rows of a caller's log make sense? Each row that does not gets a reason; nothing goes unsaid.
+
+Knows typed columns, no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Bool, Int64
+
+from exactk.data.assemble import FAULTS, card_positions
+from exactk.data.table import SPLITS, RowLookup, combine, flatten
+
+EXAMPLES = 5
+
+
+@dataclass
+class Report:
+    """What became of every row: read, kept, dropped and why, and what had to be added. `to_dict` is plain JSON."""
+
+    source: str
+    rows_read: int = 0
+    impressions: int = 0
+    dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def drop(self, reason: str, row: int, column: str, value: Any, rows: int = 1) -> None:
+        """Count a row as lost; the first few are kept as examples."""
+        _count(self.dropped, reason, {"row": row, "column": column, "value": value}, rows)
+
+    def note(self, text: str, example: Any, count: int = 1) -> None:
+        """Count something the reader should know though nothing was lost."""
+        _count(self.notes, text, example, count)
+
+    @property
+    def rows_dropped(self) -> int:
+        """All of them, for whatever reason."""
+        return sum(entry["rows"] for entry in self.dropped.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--report` writes and the folder's provenance keeps."""
+        return {
+            "source": self.source,
+            "rows_read": self.rows_read,
+            "rows_dropped": self.rows_dropped,
+            "impressions": self.impressions,
+            "dropped": self.dropped,
+            "notes": self.notes,
+        }
+
+
+def _count(entries: dict[str, dict[str, Any]], key: str, example: Any, rows: int) -> None:
+    entry = entries.setdefault(key, {"rows": 0, "examples": []})
+    entry["rows"] += rows
+    if len(entry["examples"]) < EXAMPLES:
+        entry["examples"].append(example)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why one row of a table cannot stay."""
+
+    row: int
+    column: str
+    reason: str
+    value: Any
+
+
+def completed(table: pa.Table, first_row: int) -> pa.Table:
+    """Fill in what follows from the rest: request ids from row numbers, clicks from clicked items and back."""
+    R = len(table)
+    if "request_id" not in table.column_names:
+        table = table.append_column("request_id", pa.array(np.arange(first_row, first_row + R)))
+    if "clicked" not in table.column_names:
+        if "clicked_item" in table.column_names:
+            table = table.append_column("clicked", table["clicked_item"].is_valid())
+        else:
+            table = table.append_column("clicked", pa.array(np.zeros(R, bool)))
+    return table
+
+
+def problems(table: pa.Table) -> Iterator[Problem]:
+    """At most one problem a row, the rows ascending within each kind of problem."""
+    found = np.zeros(len(table), bool)
+
+    def told(column: str, wrong: Bool[np.ndarray, "R"], reason: str) -> Iterator[Problem]:
+        for row in np.flatnonzero(wrong & ~found).tolist():
+            yield Problem(row, column, reason, table[column][row].as_py())
+        found[wrong] = True
+
+    for name in ("request_id", "user_id", "candidates", "clicked"):
+        yield from told(name, _missing(table[name]), "a value is missing")
+    _, counts = flatten(table["candidates"])
+    yield from told("candidates", counts == 0, "there are no candidates")
+    if "propensity" in table.column_names:
+        values = pc.fill_null(table["propensity"], float("nan")).to_numpy()
+        yield from told("propensity", (values <= 0) | (values > 1), "is no probability above 0 and at most 1")
+    if "split" in table.column_names:
+        known = pc.is_in(table["split"], value_set=pa.array([*SPLITS, None], table["split"].type))
+        yield from told("split", ~_flags(known), f"is none of {', '.join(SPLITS)}")
+    if "clicked_item" in table.column_names:
+        named = ~_missing(table["clicked_item"])
+        silent = named & ~_flags(pc.fill_null(table["clicked"], False))
+        yield from told("clicked_item", silent, "an item is named though nothing was clicked")
+    for problem in _card_problems(table):
+        if not found[problem.row]:
+            yield problem
+
+
+def _card_problems(table: pa.Table) -> Iterator[Problem]:
+    ids, counts = flatten(table["candidates"])
+    cards, sizes = _card_lists(table, ids.type)
+    click = (
+        combine(table["clicked_item"])
+        if "clicked_item" in table.column_names
+        else pa.nulls(len(table), ids.type)
+    )
+    lookup = RowLookup(pc.unique(pc.drop_null(ids)))
+    # A card item that is nobody's candidate gets a number of its own, so that it is reported like any other.
+    unknown = len(lookup.ids)
+    numbered = [np.where(_missing(column), -1, lookup(column)) for column in (ids, cards, click)]
+    for column, numbers in zip((ids, cards, click), numbered, strict=True):
+        numbers[~_missing(column) & (numbers < 0)] = unknown
+    scratch = np.full((unknown + 1, 2), -1, np.int64)
+    placed = card_positions(numbered[0], counts, numbered[1], sizes, numbered[2], scratch, 0)
+    flat = {"candidates": ids, "card": cards, "clicked_item": click}
+    for row in np.flatnonzero(placed.fault).tolist():
+        column, text = FAULTS[int(placed.fault[row])]
+        item = flat[column][int(placed.culprit[row])].as_py()
+        yield Problem(row, column, text.replace("{item!r} ", ""), item)
+
+
+def _card_lists(table: pa.Table, kind: pa.DataType) -> tuple[pa.Array, Int64[np.ndarray, "R"]]:
+    if "card" not in table.column_names:
+        return pa.array([], kind), np.zeros(len(table), np.int64)
+    return flatten(table["card"])
+
+
+def _missing(column: Any) -> Bool[np.ndarray, "R"]:
+    return _flags(column.is_null())
+
+
+def _flags(column: Any) -> Bool[np.ndarray, "R"]:
+    return np.asarray(combine(column).to_numpy(zero_copy_only=False), bool)

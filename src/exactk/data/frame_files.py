@@ -1,0 +1,99 @@
+"""Files of a caller's own making, read a piece at a time: Parquet, CSV, JSON lines.
+
+Knows no columns and no meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.json as pajson
+import pyarrow.parquet as pq
+
+from exactk.errors import DataError, InputError
+
+ROWS = 1 << 16  # of a piece of Parquet
+BYTES = 1 << 25  # of a piece of text
+
+
+def tables_of(source: Any, text: Iterable[str] = ()) -> Iterator[pa.Table]:
+    """Pieces of a file (by its ending), or a whole pandas, polars or Arrow frame.
+
+    The cells of a CSV file have no types: they are guessed, but for the columns in `text`.
+    """
+    if isinstance(source, str | Path):
+        yield from _file_pieces(Path(source), frozenset(text))
+    else:
+        yield _arrow(source)
+
+
+def _file_pieces(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
+    if not path.is_file():
+        raise DataError(f"{path} is missing")
+    ending = path.suffix.lower()
+    readers = {
+        ".parquet": _parquet,
+        ".csv": _csv,
+        ".tsv": _csv,
+        ".jsonl": _json_lines,
+        ".ndjson": _json_lines,
+    }
+    if ending not in readers:
+        raise InputError(f"{path}: known endings are {', '.join(readers)}")
+    try:
+        yield from readers[ending](path, text)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(f"{path} does not read as {ending[1:]}: {error}") from error
+
+
+def _parquet(path: Path, _: frozenset[str]) -> Iterator[pa.Table]:
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROWS):
+            yield pa.Table.from_batches([batch])
+        if not file.metadata.num_rows:
+            yield file.schema_arrow.empty_table()
+
+
+def _csv(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    with pacsv.open_csv(
+        path,
+        read_options=pacsv.ReadOptions(block_size=BYTES),
+        parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        # Only an empty cell is missing: "NA" and "null" may be ids.
+        convert_options=pacsv.ConvertOptions(
+            column_types=dict.fromkeys(text, pa.string()),
+            null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
+        ),
+    ) as reader:  # fmt: skip
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def _json_lines(path: Path, _: frozenset[str]) -> Iterator[pa.Table]:
+    """Whole lines of about `BYTES` bytes at a time."""
+    with path.open("rb") as file:
+        while lines := file.readlines(BYTES):
+            block = b"".join(lines)
+            if block.strip():
+                read_options = pajson.ReadOptions(block_size=len(block) + 1)
+                yield pajson.read_json(pa.BufferReader(block), read_options)
+
+
+def _arrow(frame: Any) -> pa.Table:
+    """Any eager or lazy frame narwhals knows, as an Arrow table."""
+    try:
+        known = nw.from_native(frame)
+    except TypeError as error:
+        kind = type(frame).__name__
+        raise InputError(f"a pandas, polars or Arrow frame, or a path, is needed, got {kind}") from error
+    try:
+        eager = known.collect() if isinstance(known, nw.LazyFrame) else known
+        return eager.to_arrow().replace_schema_metadata(None)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(f"the frame has a column of mixed types: {error}") from error
