@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 LEAST_SCALE = 1e-3  # a value that foretells nothing is flattened, never turned upside down
 
@@ -27,25 +27,26 @@ class Calibration:
         return torch.sigmoid(self.scale * logits + self.shift)
 
     @classmethod
-    def fitted(cls, logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"], steps: int = 50) -> Calibration:
-        """Newton's method on the log loss in two unknowns; a whisper of ridge keeps separable data finite."""
+    def fitted(cls, logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> Calibration:
+        """The scale and shift with the least log loss; a whisper of ridge keeps separable data finite."""
         if len(logits) == 0 or bool(clicked.all()) or not bool(clicked.any()):
             return cls()
-        x = torch.stack([logits.double(), torch.ones_like(logits, dtype=torch.float64)], dim=1)  # B 2
-        y = clicked.double()
-        weights = torch.tensor([1.0, 0.0], dtype=torch.float64, device=x.device)
-        start, ridge = weights.clone(), 1e-6 * len(x)
-        for _ in range(steps):
-            p = (x @ weights).sigmoid()
-            gradient = x.T @ (p - y) + ridge * (weights - start)
-            curvature = (x * (p * (1 - p))[:, None]).T @ x + ridge * torch.eye(
-                2, dtype=x.dtype, device=x.device
-            )
-            move = torch.linalg.solve(curvature, gradient)
-            weights = weights - move.clamp(-2.0, 2.0)
-            if float(move.abs().max()) < 1e-10:
-                break
-        return cls(max(float(weights[0]), LEAST_SCALE), float(weights[1]))
+        x, y = logits.double().cpu(), clicked.double().cpu()
+        weights = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
+        start = weights.detach().clone()
+        optimiser = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimiser.zero_grad()
+            with torch.enable_grad():
+                fit = functional.binary_cross_entropy_with_logits(weights[0] * x + weights[1], y)
+                total = fit + 1e-5 * (weights - start).square().sum()
+            total.backward()  # type: ignore[no-untyped-call]
+            return total
+
+        optimiser.step(loss)  # type: ignore[no-untyped-call]
+        scale, shift = weights.tolist()
+        return cls(max(scale, LEAST_SCALE), shift)
 
 
 def auc(scores: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> float:
@@ -62,7 +63,7 @@ def auc(scores: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> float:
 
 def log_loss(probability: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> float:
     """Mean log loss in nats."""
-    return float(F.binary_cross_entropy(probability.double().clamp(1e-7, 1 - 1e-7), clicked.double()))
+    return float(functional.binary_cross_entropy(probability.double().clamp(1e-7, 1 - 1e-7), clicked.double()))
 
 
 def calibration_error(

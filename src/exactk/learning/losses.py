@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 NOTHING = -1  # a target, or a position of a card, that is not there
 
@@ -84,7 +84,7 @@ def entropy(log_probs: Float[Tensor, "B K N"], path: Int[Tensor, "B K"]) -> Floa
 
 def reward_loss(logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> Float[Tensor, "B"]:
     """Log loss of a predicted click (eq. 12)."""
-    return F.binary_cross_entropy_with_logits(logits, clicked.to(logits.dtype), reduction="none")
+    return functional.binary_cross_entropy_with_logits(logits, clicked.to(logits.dtype), reduction="none")
 
 
 def combined_loss(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 from exactk.config import TrainingConfig
 from exactk.learning import explore, losses
@@ -166,4 +166,4 @@ def shuffled(card: Int[Tensor, "B K"], generator: Generator) -> Int[Tensor, "B K
 
 def fitted(card: Int[Tensor, "B K"], length: int) -> Int[Tensor, "B L"]:
     """Cards cut or padded to the longest card of the batch."""
-    return F.pad(card, (0, length - card.shape[1]), value=losses.NOTHING)
+    return functional.pad(card, (0, length - card.shape[1]), value=losses.NOTHING)

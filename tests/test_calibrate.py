@@ -1,0 +1,83 @@
+"""Calibration figures against hand numbers and planted truth."""
+
+import math
+
+import pytest
+import torch
+
+from exactk.learning import calibrate
+from exactk.learning.calibrate import Calibration
+
+YES, NO = True, False
+
+
+def test_auc_counts_pairs_in_order_and_ties_by_half() -> None:
+    scores = torch.tensor([0.9, 0.4, 0.4, 0.1])
+    clicked = torch.tensor([YES, YES, NO, NO])
+    assert calibrate.auc(scores, clicked) == (1 + 1 + 0.5 + 1) / 4  # 0.9>0.4, 0.9>0.1, 0.4=0.4, 0.4>0.1
+
+
+def test_auc_equals_the_count_over_all_pairs() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 20, (200,), generator=generator).float()
+    clicked = torch.rand(200, generator=generator) < 0.3
+    above = scores[clicked][:, None] - scores[~clicked][None, :]
+    expected = ((above > 0).float() + 0.5 * (above == 0).float()).mean().item()
+    assert calibrate.auc(scores, clicked) == pytest.approx(expected)
+
+
+def test_auc_without_both_kinds_is_not_a_number() -> None:
+    assert math.isnan(calibrate.auc(torch.tensor([0.1, 0.2]), torch.tensor([YES, YES])))
+
+
+def test_log_loss_by_hand() -> None:
+    loss = calibrate.log_loss(torch.tensor([0.8, 0.25]), torch.tensor([YES, NO]))
+    assert loss == pytest.approx(-(math.log(0.8) + math.log(0.75)) / 2)
+
+
+def test_calibration_error_by_hand() -> None:
+    probability = torch.tensor([0.1, 0.3, 0.6, 0.8])
+    clicked = torch.tensor([NO, YES, YES, NO])
+    # two bins: |0.2 - 0.5| and |0.7 - 0.5|
+    assert calibrate.calibration_error(probability, clicked, num_bins=2) == pytest.approx((0.3 + 0.2) / 2)
+
+
+def test_a_perfect_forecast_has_a_small_calibration_error_and_a_biased_one_its_bias() -> None:
+    generator = torch.Generator().manual_seed(0)
+    probability = torch.rand(200_000, generator=generator) * 0.5 + 0.2
+    clicked = torch.rand(200_000, generator=generator) < probability
+    assert calibrate.calibration_error(probability, clicked) < 0.005
+    assert calibrate.calibration_error(probability + 0.1, clicked) == pytest.approx(0.1, abs=0.005)
+
+
+def test_platt_scaling_recovers_a_planted_distortion() -> None:
+    generator = torch.Generator().manual_seed(1)
+    truth = torch.randn(100_000, generator=generator) - 1.5
+    clicked = torch.rand(100_000, generator=generator) < truth.sigmoid()
+    overconfident = 3.0 * truth + 2.0
+    fitted = Calibration.fitted(overconfident, clicked)
+    assert fitted.scale == pytest.approx(1 / 3, rel=0.03)
+    assert fitted.shift == pytest.approx(-2 / 3, abs=0.03)
+    figures = calibrate.reward_figures(overconfident, clicked, fitted)
+    assert figures["calibration_error"] < 0.01
+    assert figures["log_loss"] < calibrate.reward_figures(overconfident, clicked)["log_loss"]
+    assert figures["auc"] == calibrate.auc(truth, clicked)
+
+
+def test_calibration_never_reverses_an_order() -> None:
+    logits = torch.linspace(-2, 2, 101)
+    fitted = Calibration.fitted(logits, logits < 0)  # a value that is wrong throughout
+    probability = fitted(logits)
+    assert (probability.diff() > 0).all()
+
+
+@pytest.mark.parametrize("clicked", [[YES, YES], [NO, NO]])
+def test_calibration_on_one_kind_of_outcome_leaves_things_as_they_are(clicked: list[bool]) -> None:
+    assert Calibration.fitted(torch.tensor([0.3, 0.4]), torch.tensor(clicked)) == Calibration()
+
+
+def test_separable_data_keep_calibration_finite() -> None:
+    logits = torch.tensor([-3.0, -2.0, 2.0, 3.0]).repeat(50)
+    fitted = Calibration.fitted(logits, logits > 0)
+    assert 0 < fitted.scale < 100
+    assert math.isfinite(fitted.shift)
