@@ -1,0 +1,74 @@
+"""create_app: the service put together. Layers from outside: measure, gate (keys and limits), routes.
+
+Knows the rooms of the service, and decides nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from exactk import __version__
+from exactk.serving import card_routes, feedback_routes, problems, solve_routes, state_routes
+from exactk.serving.metrics import Measure
+from exactk.serving.openapi import document
+from exactk.serving.security import Gate
+from exactk.serving.service import Service
+from exactk.serving.settings import Settings
+from exactk.serving.studio import routes as studio_routes
+
+MEASURED = frozenset(
+    {
+        "/v1/solve",
+        "/v1/cards",
+        "/v1/feedback",
+        "/v1/model",
+        "/v1/studio/view",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/",
+    }
+)
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The ASGI app; without settings, those `serve` left in the environment."""
+    settings = Settings.from_environment() if settings is None else settings
+    service = Service(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.close()
+
+    app = FastAPI(
+        title="exactk",
+        version=__version__,
+        description="The best whole card: exactly K items, every pair of them allowed.",
+        lifespan=lifespan,
+        docs_url=None,  # their page loads scripts from another host
+        redoc_url=None,
+    )
+    app.state.service = service
+    problems.install(app)
+    for routes in (card_routes, solve_routes, feedback_routes, state_routes, studio_routes):
+        app.include_router(routes.router)
+    app.openapi = lambda: document(app, bool(settings.key_hashes))  # type: ignore[method-assign]
+    if settings.cors_origins:
+        app.add_middleware(CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["GET", "POST"],
+                           allow_headers=["authorization", "content-type", "x-api-key"])  # fmt: skip
+    app.add_middleware(
+        Gate,
+        hashes=settings.key_hashes,
+        max_body_bytes=settings.max_body_bytes,
+        body_timeout_s=settings.body_timeout_s,
+    )
+    app.add_middleware(Measure, metrics=service.metrics, routes=MEASURED)
+    return app

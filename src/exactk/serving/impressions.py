@@ -1,0 +1,204 @@
+"""What was shown and what was clicked: the log of the service, and its way back into a dataset folder.
+
+Knows journals, not routes. Impressions may be lost with a full disk (and are counted); acknowledged feedback never.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exactk.data.writer import DatasetWriter
+from exactk.errors import DataError
+from exactk.serving.journal import Journal, read_all
+
+Id = int | str
+
+# Ids are kept as text; `integer_ids` says that they were whole numbers.
+IMPRESSIONS = pa.schema(
+    {
+        "request_id": pa.string(),
+        "user_id": pa.string(),
+        "candidates": pa.list_(pa.string()),
+        "card": pa.list_(pa.string()),
+        "propensity": pa.float64(),
+        "timestamp": pa.int64(),
+        "arm": pa.string(),
+        "model": pa.string(),
+        "value": pa.float64(),
+        "integer_ids": pa.bool_(),
+    }
+)
+FEEDBACK = pa.schema(
+    {"request_id": pa.string(), "clicked": pa.bool_(), "clicked_item": pa.string(), "timestamp": pa.int64()}
+)
+ITEMS = pa.schema(
+    {
+        "item_id": pa.string(),
+        "title": pa.string(),
+        "category": pa.string(),
+        "features": pa.list_(pa.float64()),
+        "attributes": pa.string(),  # all the rest, as JSON
+        "timestamp": pa.int64(),
+    }
+)
+KNOWN_ITEMS = 200_000  # how many inline items are remembered as already written
+
+
+class ImpressionLog:
+    """Three journals in one folder: impressions, feedback, and the items that came inline."""
+
+    def __init__(
+        self, folder: Path, rotate_bytes: int, rotate_seconds: float, on_loss: Callable[[int], None]
+    ) -> None:
+        def journal(name: str, schema: pa.Schema) -> Journal:
+            return Journal(folder, name, schema, rotate_bytes, rotate_seconds, on_loss)
+
+        self._impressions = journal("impressions", IMPRESSIONS)
+        self._feedback = journal("feedback", FEEDBACK)
+        self._items = journal("items", ITEMS)
+        self._written: dict[Id, int] = {}
+
+    def shown(
+        self,
+        request_id: str,
+        user_id: Id,
+        candidates: Sequence[Id],
+        card: Sequence[Id],
+        propensity: float | None,
+        value: float | None,
+        arm: str,
+        model: str,
+    ) -> None:
+        """Keep one impression."""
+        self._impressions.append(
+            {
+                "request_id": request_id,
+                "user_id": str(user_id),
+                "candidates": [str(each) for each in candidates],
+                "card": [str(each) for each in card],
+                "propensity": propensity,
+                "timestamp": time.time_ns() // 1000,
+                "arm": arm,
+                "model": model,
+                "value": value,
+                "integer_ids": isinstance(user_id, int) and all(isinstance(each, int) for each in candidates),
+            }
+        )
+
+    def described(self, items: Sequence[Mapping[str, Any]]) -> None:
+        """Keep what came inline about items, once per content."""
+        for item in items:
+            content = json.dumps(item, sort_keys=True)
+            known = hash(content)
+            if self._written.get(item["item_id"]) == known:
+                continue
+            if len(self._written) >= KNOWN_ITEMS:
+                self._written.clear()
+            self._written[item["item_id"]] = known
+            rest = {key: value for key, value in item.items() if key not in ITEMS.names}
+            self._items.append(
+                {
+                    "item_id": str(item["item_id"]),
+                    "title": _text(item.get("title")),
+                    "category": _text(item.get("category")),
+                    "features": item.get("features"),
+                    "attributes": json.dumps(rest, sort_keys=True),
+                    "timestamp": time.time_ns() // 1000,
+                }
+            )
+
+    def answered(self, request_id: str, clicked: bool, clicked_item: Id | None) -> Future[None]:
+        """Keep feedback; done when it is on the disk."""
+        return self._feedback.append_durably(
+            {
+                "request_id": request_id,
+                "clicked": clicked,
+                "clicked_item": None if clicked_item is None else str(clicked_item),
+                "timestamp": time.time_ns() // 1000,
+            }
+        )
+
+    def close(self) -> None:
+        """Flush and rotate everything."""
+        for journal in (self._impressions, self._feedback, self._items):
+            journal.close()
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def collect(log: Path | str, out: Path | str, constraint: Mapping[str, Any] | None = None) -> int:
+    """Join a log folder into a dataset folder, ready to train and to be evaluated off-policy; returns its rows.
+
+    A request counts as clicked when any feedback says so; the first clicked item stands. Feedback for a request
+    that was never logged is left out.
+    """
+    folder = Path(log)
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a log folder: it does not exist")
+    shown = read_all(folder, "impressions", IMPRESSIONS)
+    if not len(shown):
+        raise DataError(f"{folder} holds no impressions")
+    integers = bool(pc.all(shown["integer_ids"]).as_py())
+    impressions = _joined(shown, read_all(folder, "feedback", FEEDBACK))
+    items = _latest_items(read_all(folder, "items", ITEMS), shown)
+    users = pa.table({"user_id": pc.unique(shown["user_id"])})
+    with DatasetWriter(out, {"constraint": constraint, "provenance": {"source": "serving log"}}) as writer:
+        writer.write_items(_with_ids(items, ("item_id",), integers))
+        writer.write_users(_with_ids(users, ("user_id",), integers))
+        writer.write_impressions(
+            _with_ids(impressions, ("user_id", "candidates", "card", "clicked_item"), integers)
+        )
+    return len(impressions)
+
+
+def _joined(shown: pa.Table, feedback: pa.Table) -> pa.Table:
+    clicks = feedback.filter(feedback["clicked"]).sort_by("timestamp")
+    first: dict[str, str | None] = {}
+    for request_id, item in zip(
+        clicks["request_id"].to_pylist(), clicks["clicked_item"].to_pylist(), strict=True
+    ):
+        if first.get(request_id) is None:
+            first[request_id] = item
+    requests = shown["request_id"].to_pylist()
+    columns = ["request_id", "user_id", "candidates", "card", "propensity", "arm", "model"]
+    return (
+        shown.select(columns)
+        .append_column("timestamp", shown["timestamp"].cast(pa.timestamp("us", tz="UTC")))
+        .append_column("clicked", pa.array([each in first for each in requests], pa.bool_()))
+        .append_column("clicked_item", pa.array([first.get(each) for each in requests], pa.string()))
+    )
+
+
+def _latest_items(described: pa.Table, shown: pa.Table) -> pa.Table:
+    """One row per item ever offered; where it came inline, what was said last."""
+    last: dict[str, dict[str, Any]] = {
+        each["item_id"]: each for each in described.sort_by("timestamp").to_pylist()
+    }
+    every = pc.unique(pc.list_flatten(shown["candidates"])).to_pylist()
+    rows = [last.get(item_id, {"item_id": item_id}) for item_id in every]
+    columns: dict[str, pa.Array] = {
+        name: pa.array([row.get(name) for row in rows], ITEMS.field(name).type)
+        for name in ("item_id", "title", "category", "features")
+    }
+    if columns["features"].null_count:
+        del columns["features"]  # some item came without: features are for all or for none
+    return pa.table(columns)
+
+
+def _with_ids(table: pa.Table, names: Sequence[str], integers: bool) -> pa.Table:
+    if not integers:
+        return table
+    for name in names:
+        kind = pa.list_(pa.int64()) if pa.types.is_list(table[name].type) else pa.int64()
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(kind))
+    return table

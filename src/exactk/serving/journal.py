@@ -1,0 +1,221 @@
+"""Journal: rows appended to a file, flushed to the disk in groups, rotated into Parquet; a crash loses nothing flushed.
+
+Knows its schema, not what the rows mean. Life of a file: NAME-STAMP-PID-N.jsonl is appended to (and locked by its
+process), closed when large or old, written as the .parquet of the same stem, then removed. A reader that finds both
+ignores the .jsonl: the rename to .parquet is the moment of truth.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+log = logging.getLogger("exactk.serving")
+
+LAZY_SECONDS = 0.05  # rows nobody waits for are flushed this often
+MAX_PENDING = 100_000
+
+
+class Journal:
+    """Append from any thread; one thread writes. `append` returns at once, `append_durably` a future for the flush."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        schema: pa.Schema,
+        rotate_bytes: int,
+        rotate_seconds: float,
+        on_loss: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.folder, self.name, self.schema = folder, name, schema
+        self.rotate_bytes, self.rotate_seconds, self.on_loss = rotate_bytes, rotate_seconds, on_loss
+        folder.mkdir(parents=True, exist_ok=True)
+        self._pending: list[tuple[bytes, Future[None] | None]] = []
+        self._waited_for = False
+        self._closing = False
+        self._news = threading.Condition()
+        self._count = 0
+        self._file: _File | None = None
+        self._shelving = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-parquet")
+        self._shelving.submit(shelve_abandoned, folder, name, schema)
+        self._writer = threading.Thread(target=self._write_for_ever, name=f"{name}-journal", daemon=True)
+        self._writer.start()
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Keep this row; it reaches the disk within a moment, or is counted as lost."""
+        self._put(row, None)
+
+    def append_durably(self, row: dict[str, Any]) -> Future[None]:
+        """Keep this row; the future is done once it is on the disk, and fails with OSError if it cannot be."""
+        future: Future[None] = Future()
+        self._put(row, future)
+        return future
+
+    def close(self) -> None:
+        """Flush what is pending and rotate the open file; called once, at shutdown."""
+        with self._news:
+            self._closing = True
+            self._news.notify()
+        self._writer.join()
+        self._shelving.shutdown(wait=True)
+
+    def _put(self, row: dict[str, Any], future: Future[None] | None) -> None:
+        line = json.dumps(row, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        with self._news:
+            full = self._closing or len(self._pending) >= MAX_PENDING
+            if not full:
+                self._pending.append((line, future))
+                if future is not None:
+                    self._waited_for = True
+                    self._news.notify()
+                return
+        self.on_loss(1)
+        if future is not None:
+            future.set_exception(OSError(f"the {self.name} journal takes no more rows"))
+
+    def _write_for_ever(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._waited_for or self._closing, timeout=LAZY_SECONDS)
+                taken, self._pending = self._pending, []
+                self._waited_for = False
+                closing = self._closing
+            if taken:
+                self._write(taken)
+            file = self._file
+            if file and (closing or file.size >= self.rotate_bytes or file.age() >= self.rotate_seconds):
+                self._rotate(file)
+            if closing:
+                return
+
+    def _write(self, taken: list[tuple[bytes, Future[None] | None]]) -> None:
+        failure: OSError | None = None
+        try:
+            if self._file is None:
+                self._count += 1
+                stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+                self._file = _File(self.folder / f"{self.name}-{stamp}-{os.getpid()}-{self._count}.jsonl")
+            self._file.append(b"".join(line for line, _ in taken))
+        except OSError as error:
+            failure = error
+            log.error("%d rows of the %s journal could not be written: %s", len(taken), self.name, error)
+            self.on_loss(len(taken))
+        for _, future in taken:
+            if future is not None:
+                if failure is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(failure)
+
+    def _rotate(self, file: _File) -> None:
+        self._file = None
+        path = file.close()
+        self._shelving.submit(shelve, path, self.schema)
+
+
+class _File:
+    """One open journal file: what was appended before a failed write stays whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.size, self._born = path, 0, time.monotonic()
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a living process owns this file
+
+    def age(self) -> float:
+        return time.monotonic() - self._born
+
+    def append(self, data: bytes) -> None:
+        try:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self._descriptor, data[done:], self.size + done)
+            os.fdatasync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, self.size)  # a torn group must not stand before later rows
+            raise
+        self.size += len(data)
+
+    def close(self) -> Path:
+        os.close(self._descriptor)
+        return self.path
+
+
+def shelve(journal: Path, schema: pa.Schema) -> None:
+    """Turn a closed journal into Parquet of the same stem and remove it; on failure the journal stays for later."""
+    part = journal.with_suffix(".parquet")
+    draft = journal.with_suffix(".part")
+    try:
+        if not part.exists():
+            table = read_journal(journal, schema)
+            if len(table):
+                pq.write_table(table, draft, compression="zstd")
+                _flush(draft)
+                draft.rename(part)
+                _flush(journal.parent)
+        journal.unlink()
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        log.error("journal %s could not be turned into Parquet, it stays: %s", journal.name, error)
+
+
+def shelve_abandoned(folder: Path, name: str, schema: pa.Schema) -> None:
+    """Turn the journals that dead processes left behind; those of living ones are locked and stay."""
+    for journal in sorted(folder.glob(f"{name}-*.jsonl")):
+        try:
+            descriptor = os.open(journal, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # another worker was quicker
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shelve(journal, schema)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(descriptor)
+
+
+def read_journal(journal: Path, schema: pa.Schema) -> pa.Table:
+    """All whole rows of a journal; a last line torn by a crash was never acknowledged and is left out."""
+    data = journal.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if not whole:
+        return schema.empty_table()
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    # One block: a row longer than the default block would be refused.
+    table = pj.read_json(
+        pa.BufferReader(whole), pj.ReadOptions(use_threads=False, block_size=len(whole) + 1), options
+    )
+    return table.select(schema.names).cast(schema)
+
+
+def read_all(folder: Path, name: str, schema: pa.Schema) -> pa.Table:
+    """Every row ever kept under this name: shelved parts, and the journals that are still open or abandoned."""
+    parts = {path.stem: path for path in sorted(folder.glob(f"{name}-*.parquet"))}
+    tables = [pq.read_table(path, schema=schema) for path in parts.values()]
+    tables += [
+        read_journal(path, schema)
+        for path in sorted(folder.glob(f"{name}-*.jsonl"))
+        if path.stem not in parts
+    ]
+    return pa.concat_tables([schema.empty_table(), *tables])
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

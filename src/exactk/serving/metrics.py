@@ -1,0 +1,84 @@
+"""What Prometheus may scrape: latencies, batch sizes, refusals, fallbacks, arms, the log.
+
+Knows no route. With several workers the figures of all are added up (PROMETHEUS_MULTIPROC_DIR, set by `serve`).
+"""
+
+from __future__ import annotations
+
+import os
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """All figures of one app, in a registry of its own."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"exactk_{name}", text, labels, registry=registry)
+
+        self.responses = counter("responses", "Answers by route and status.", "route", "status")
+        self.seconds = Histogram(
+            "exactk_seconds", "Time to answer.", ["route"], buckets=SECONDS, registry=registry
+        )
+        self.batch_size = Histogram(
+            "exactk_batch_size", "Requests decoded together.", buckets=SIZES, registry=registry
+        )
+        self.infeasible = counter("infeasible", "Requests without any valid card.")
+        self.fallbacks = counter("fallbacks", "Cards made by a quicker method than asked for.", "method")
+        self.overloaded = counter("overloaded", "Requests refused with 429.")
+        self.cards = counter("cards", "Cards shown, by arm.", "arm")
+        self.feedback = counter("feedback", "Feedback kept, by arm and outcome.", "arm", "clicked")
+        self.log_lost = counter("log_lost_rows", "Rows the log could not keep.")
+        self.reloads = counter("reloads", "Attempts to swap a model in.", "arm", "outcome")
+        self.waiting = Gauge(
+            "exactk_waiting", "Requests in the queue.", registry=registry, multiprocess_mode="livesum"
+        )
+
+    def exposition(self) -> bytes:
+        """The text a scraper reads, over all worker processes where there are several."""
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return generate_latest(self.registry)
+        everyone = CollectorRegistry()
+        multiprocess.MultiProcessCollector(everyone)  # type: ignore[no-untyped-call]
+        return generate_latest(everyone)
+
+
+class Measure:
+    """Layer that times every answer; unknown paths share one label, so that nobody can flood the labels."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, routes: frozenset[str]) -> None:
+        self.app, self.metrics, self.routes = app, metrics, routes
+        self._seconds = {route: metrics.seconds.labels(route) for route in (*routes, "other")}
+        self._responses: dict[tuple[str, int], Counter] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = perf_counter()
+        route = scope["path"] if scope["path"] in self.routes else "other"
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._count(route, message["status"])
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        finally:
+            self._seconds[route].observe(perf_counter() - started)
+
+    def _count(self, route: str, status: int) -> None:
+        counter = self._responses.get((route, status))
+        if counter is None:
+            counter = self._responses[route, status] = self.metrics.responses.labels(route, str(status))
+        counter.inc()

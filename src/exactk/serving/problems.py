@@ -1,0 +1,107 @@
+"""Errors as RFC 9457 problem bodies: one shape for everything that is not a success.
+
+Knows no route.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import BaseModel, Field, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from exactk.errors import ExactKError, InfeasibleError
+
+MEDIA_TYPE = "application/problem+json"
+log = logging.getLogger("exactk.serving")
+
+
+class Problem(BaseModel):
+    """What went wrong, in the words of RFC 9457, plus the two things a client of exactk may act on."""
+
+    type: str = Field(examples=["urn:exactk:problem:infeasible"])
+    title: str = Field(examples=["No valid card exists"])
+    status: int = Field(examples=[409])
+    detail: str = Field(examples=["no card of 4: at most 3 of the 8 candidates may stand together"])
+    blocking: list[str] | None = Field(
+        None, description="Infeasible only: a minimal set of rules that together forbid every card."
+    )
+    errors: list[dict[str, Any]] | None = Field(
+        None, description="Invalid only: each offending place in the body, and why."
+    )
+
+
+class RefusalError(Exception):
+    """Raised anywhere below a route: becomes this status and problem body."""
+
+    def __init__(
+        self, status: int, kind: str, title: str, detail: str, headers: dict[str, str] | None = None
+    ):
+        super().__init__(detail)
+        self.status, self.kind, self.title, self.detail, self.headers = status, kind, title, detail, headers
+
+    def body(self) -> dict[str, Any]:
+        """The problem as plain values."""
+        return {
+            "type": f"urn:exactk:problem:{self.kind}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+        }
+
+
+def problem_of(error: Exception) -> dict[str, Any]:
+    """The problem body of any error exactk or the framework raises on purpose; others are our fault."""
+    if isinstance(error, RefusalError):
+        return error.body()
+    if isinstance(error, InfeasibleError):
+        body = RefusalError(409, "infeasible", "No valid card exists", str(error)).body()
+        return {**body, "blocking": list(error.blocking)}
+    if isinstance(error, ValidationError):
+        return _invalid(error)
+    if isinstance(error, ExactKError):
+        return RefusalError(422, "invalid", "The request cannot be used", str(error)).body()
+    if isinstance(error, HTTPException):
+        phrase = HTTPStatus(error.status_code).phrase
+        return RefusalError(error.status_code, "http", phrase, str(error.detail)).body()
+    return RefusalError(500, "internal", "Our fault", "an unexpected error; it has been logged").body()
+
+
+def _invalid(error: ValidationError) -> dict[str, Any]:
+    found = [
+        {"at": "/" + "/".join(str(step) for step in each["loc"]), "why": each["msg"]}
+        for each in error.errors(include_url=False, include_context=False, include_input=False)[:20]
+    ]
+    first = found[0]
+    body = RefusalError(422, "invalid", "The request cannot be used", f"{first['at']}: {first['why']}").body()
+    return {**body, "errors": found}
+
+
+def problem_response(problem: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    """A problem on the wire."""
+    return Response(
+        json.dumps(problem, allow_nan=False).encode(),
+        status_code=problem["status"],
+        headers=headers,
+        media_type=MEDIA_TYPE,
+    )
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    problem = problem_of(error)
+    if problem["status"] == 500:
+        log.error("unexpected error on %s %s", request.method, request.url.path, exc_info=error)
+    headers = error.headers if isinstance(error, RefusalError | HTTPException) else None
+    return problem_response(problem, dict(headers) if headers else None)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of this app with a problem body."""
+    for kind in (RefusalError, ExactKError, ValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer)

@@ -1,0 +1,103 @@
+"""serve: settings to running processes. One worker runs here; several run under a supervisor that replaces the dead.
+
+Knows uvicorn, no route.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from exactk.errors import ConfigError
+from exactk.serving.settings import ENVIRONMENT, Settings, read_key_hashes
+
+log = logging.getLogger("exactk.serving")
+
+SHUTDOWN_SECONDS = 10
+
+
+def serve(
+    model: Path | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    workers: int = 1,
+    keys_file: Path | None = None,
+    log_level: str = "info",
+    **settings: Any,
+) -> None:
+    """Serve until told to stop (SIGINT, SIGTERM): open requests are answered and the log is flushed before leaving.
+
+    Further arguments are fields of `Settings`. API keys come hashed from `keys_file` or EXACTK_API_KEYS.
+    """
+    if workers < 1:
+        raise ConfigError(f"workers must be at least 1, got {workers}")
+    hashes = (*settings.pop("key_hashes", ()), *read_key_hashes(keys_file))
+    chosen = Settings(model=model, key_hashes=hashes, **settings)
+    for name in ("model", "challenger", "dataset"):
+        folder = getattr(chosen, name)
+        if folder is not None and not folder.is_dir():
+            raise ConfigError(f"the {name} folder {folder} does not exist")
+    if not is_loopback(host) and not hashes:
+        log.warning("serving on %s without API keys: anyone who reaches this address may ask", host)
+    with tempfile.TemporaryDirectory(prefix="exactk-metrics-") as shared, listening(host, port) as listener:
+        os.environ[ENVIRONMENT] = chosen.to_json()
+        if workers > 1:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = shared
+        log.info("exactk listens on http://%s:%d with %d worker(s)", host, listener.getsockname()[1], workers)
+        config = uvicorn.Config(
+            "exactk.serving.app:create_app",
+            factory=True,
+            workers=workers,
+            log_level=log_level,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
+        try:
+            if workers > 1:
+                Multiprocess(config, sockets=[listener]).run()
+            else:
+                uvicorn.Server(config).run(sockets=[listener])
+        except KeyboardInterrupt:
+            pass  # a graceful end was asked for and has happened
+        finally:
+            os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
+            os.environ.pop(ENVIRONMENT, None)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """The socket all workers share.
+
+    Small answers must leave at once: without TCP_NODELAY, header and body of an answer go out 40 ms apart, because
+    asyncio sets it only on sockets made with the protocol named (and not on those handed to worker processes).
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    listener.listen(2048)
+    return listener
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,176 @@
+"""The bodies that travel: what a request may say and what an answer says, with examples for the OpenAPI page.
+
+Knows no route and no solver. Parsed straight from bytes by pydantic's compiled reader.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictInt, StrictStr, field_validator
+
+MAX_CARD = 64
+LIMIT = 4096  # of any list, whatever the settings say
+
+Whole = Annotated[StrictInt, Field(ge=-(2**53), le=2**53)]
+Text = Annotated[StrictStr, Field(min_length=1, max_length=512)]
+Id = Whole | Text
+Item = dict[str, Any]
+Rule = dict[str, Any]
+
+ITEMS_EXAMPLE: list[Any] = [
+    {"item_id": "scarf-red", "title": "merino wool scarf red", "category": "scarf"},
+    {"item_id": "scarf-blue", "title": "merino wool scarf blue", "category": "scarf"},
+    {"item_id": "beanie", "title": "ribbed beanie", "category": "hat"},
+    {"item_id": "boots", "title": "waterproof snow boots", "category": "boots"},
+]
+SOLVE_EXAMPLE: dict[str, Any] = {
+    "k": 3,
+    "items": ITEMS_EXAMPLE,
+    "scores": [0.94, 0.93, 0.81, 0.61],
+    "constraints": [{"type": "title_distance", "minimum": 0.5}],
+}
+CARDS_EXAMPLE: dict[str, Any] = {
+    "user": "u42",
+    "candidates": ITEMS_EXAMPLE,
+    "k": 3,
+    "constraints": [{"type": "distinct", "field": "category"}],
+    "budget_ms": 50,
+}
+
+
+class Body(BaseModel):
+    """Base of what clients send: an unknown field is refused by name rather than ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def check_items(items: list[Item] | None) -> list[Item] | None:
+    for place, item in enumerate(items or ()):
+        item_id = item.get("item_id")
+        whole = isinstance(item_id, int) and not isinstance(item_id, bool) and abs(item_id) <= 2**53
+        if not whole and not (isinstance(item_id, str) and 0 < len(item_id) <= 512):
+            raise ValueError(
+                f"item {place} needs an item_id: a whole number or a text of 1 to 512 characters"
+            )
+    return items
+
+
+class SolveRequest(Body):
+    """Scores and rules in. `scores[i]` belongs to `items[i]`; without items, candidates are called 0, 1, 2, ..."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [SOLVE_EXAMPLE]})
+
+    k: Annotated[StrictInt, Field(ge=1, le=MAX_CARD, description="How many items make a card.")]
+    scores: Annotated[list[FiniteFloat], Field(min_length=1, max_length=LIMIT)]
+    pair_scores: Annotated[
+        list[list[FiniteFloat]] | None,
+        Field(description="Symmetric [N, N]: what a pair adds to the value when both are chosen."),
+    ] = None
+    items: Annotated[list[Item] | None, Field(max_length=LIMIT)] = None
+    constraints: Annotated[list[Rule], Field(default_factory=list, max_length=64)]
+    include: Annotated[
+        list[Id],
+        Field(default_factory=list, max_length=MAX_CARD, description="Items that must be in the card."),
+    ]
+    exclude: Annotated[
+        list[Id], Field(default_factory=list, max_length=LIMIT, description="Items that must not.")
+    ]
+    relax: Annotated[
+        list[Text] | None,
+        Field(max_length=64, description="Names of rules to give up, in this order, when no card exists."),
+    ] = None
+    explain: bool = False
+    budget_ms: Annotated[FiniteFloat | None, Field(gt=0, description="Time the search may take.")] = None
+
+    _items = field_validator("items")(check_items)
+
+
+class CardRequest(Body):
+    """One request to the model: who, out of what, how many, under which rules."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [CARDS_EXAMPLE]})
+
+    user: Id
+    candidates: Annotated[
+        list[Id] | list[Item],
+        Field(min_length=1, max_length=LIMIT, description="Item ids, or items with attributes and features."),
+    ]
+    k: Annotated[
+        StrictInt | None, Field(ge=1, le=MAX_CARD, description="The model's own where left out.")
+    ] = None
+    user_features: Annotated[list[FiniteFloat] | None, Field(max_length=LIMIT)] = None
+    constraints: Annotated[
+        list[Rule] | None, Field(max_length=64, description="The model's own where left out; [] for none.")
+    ] = None
+    include: Annotated[list[Id], Field(default_factory=list, max_length=MAX_CARD)]
+    exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
+    relax: Annotated[list[Text] | None, Field(max_length=64)] = None
+    explain: bool = False
+    budget_ms: Annotated[FiniteFloat | None, Field(gt=0)] = None
+
+    @field_validator("candidates")
+    @classmethod
+    def _each_has_an_id(cls, candidates: list[Id] | list[Item]) -> list[Id] | list[Item]:
+        if isinstance(candidates[0], dict):
+            check_items(candidates)  # all are items: the union allows no mixture
+        return candidates
+
+
+class ManyCards(Body):
+    """Several requests in one body, answered in the same order."""
+
+    requests: Annotated[list[CardRequest], Field(min_length=1, max_length=LIMIT)]
+
+
+class Feedback(Body):
+    """What became of a card that was shown."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"request_id": "643f1c2e4b07d9c1a5e88f02ba", "clicked": True, "clicked_item": "beanie"}
+            ]
+        }
+    )
+
+    request_id: Annotated[StrictStr, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z_.:-]+$")]
+    clicked: bool
+    clicked_item: Id | None = None
+
+
+class SolveAnswer(BaseModel):
+    """A card with its proof."""
+
+    card: list[Id] = Field(examples=[["scarf-red", "beanie", "boots"]])
+    positions: list[int] = Field(examples=[[0, 2, 3]])
+    value: float = Field(examples=[2.36])
+    bound: float | None = Field(description="No valid card is worth more, where known.", examples=[2.36])
+    gap: float | None = Field(description="bound - value; 0 is a proof of optimality.", examples=[0.0])
+    optimal: bool
+    relaxed: list[str] = Field(description="Rules given up to find a card.")
+    reasons: list[dict[str, Any]] | None = Field(None, description="Of each item left out: why.")
+    ms: float
+
+
+class CardAnswer(BaseModel):
+    """A card by the model: what it is worth, how likely it was, and how it was made."""
+
+    request_id: str = Field(description="Name it in feedback.")
+    card: list[Id]
+    value: float | None = Field(description="Estimated probability that the card is clicked.")
+    propensity: float | None = Field(description="Probability of this card under the serving policy.")
+    gap: float | None = Field(description="How far from the best card, where that is proven.")
+    relaxed: list[str]
+    method: str = Field(description="How the card was found.")
+    fallback: bool = Field(description="True where time ran short and a quicker method than usual was used.")
+    arm: str
+    model: str = Field(description="Version of the model.")
+    reasons: list[dict[str, Any]] | None = None
+    ms: float
+
+
+class ManyAnswers(BaseModel):
+    """One entry per request, in order: a card, or a problem for that request alone."""
+
+    answers: list[CardAnswer | dict[str, Any]]

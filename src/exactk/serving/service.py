@@ -1,0 +1,119 @@
+"""Service: what all routes of one process share: settings, metrics, models, the batcher, the log.
+
+Knows no route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from time import perf_counter
+
+import numpy as np
+import torch
+from starlette.concurrency import run_in_threadpool
+
+from exactk.data.requests import Request
+from exactk.problem import cliques
+from exactk.problem.constraints import Constraints
+from exactk.problem.graph import Requests, complete_graph
+from exactk.serving.answering import Answer, Answerer, Question
+from exactk.serving.arms import Arm
+from exactk.serving.batching import Batcher
+from exactk.serving.impressions import ImpressionLog
+from exactk.serving.metrics import Metrics
+from exactk.serving.settings import Settings
+from exactk.serving.split import CHALLENGER, CHAMPION
+from exactk.serving.studio.sources import Sources
+
+log = logging.getLogger("exactk.serving")
+
+
+class Service:
+    """Made with the app, started with its event loop, closed once at shutdown."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.sources = Sources(settings.dataset)
+        self.arms: dict[str, Arm] = {}
+        self.log: ImpressionLog | None = None
+        self.closing = False
+        self.batcher: Batcher[Question, Answer] = Batcher(
+            Answerer(settings.seed), settings.max_batch, settings.max_waiting, self.metrics.batch_size.observe
+        )
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def champion(self) -> Arm | None:
+        """The model that serves most users; None in a service that only solves."""
+        return self.arms.get(CHAMPION)
+
+    async def start(self) -> None:
+        """Warm the engine, load the models, open the log, watch the folders."""
+        await run_in_threadpool(self._load)
+        if self.settings.log is not None:
+            self.log = ImpressionLog(
+                self.settings.log,
+                self.settings.log_rotate_bytes,
+                self.settings.log_rotate_seconds,
+                self.metrics.log_lost.inc,
+            )
+        if self.arms:
+            self._watch = asyncio.create_task(self._keep_fresh())
+
+    async def close(self) -> None:
+        """Answer who waits, flush what was logged."""
+        self.closing = True
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        await self.batcher.close()
+        if self.log is not None:
+            await run_in_threadpool(self.log.close)
+
+    def budget_seconds(self, budget_ms: float | None) -> float:
+        """The time a request may take, within what the settings allow."""
+        asked = self.settings.budget_ms if budget_ms is None else budget_ms
+        return min(asked, self.settings.max_budget_ms) / 1000
+
+    def _load(self) -> None:
+        warm_engine()
+        named = ((CHAMPION, self.settings.model), (CHALLENGER, self.settings.challenger))
+        for name, folder in named:
+            if folder is not None:
+                torch.set_num_threads(
+                    1
+                )  # requests run side by side in processes, not inside one matrix product
+                self.arms[name] = Arm(name, folder, self.settings.explore, self._count_reload)
+                self._try_out(self.arms[name])
+
+    def _try_out(self, arm: Arm) -> None:
+        """The first request must not pay for what is loaded on first use."""
+        k = arm.loaded.recommender.fitted.card_size
+        unknown = tuple(f"?{n}" for n in range(k + 2))
+        deadline = perf_counter() + 60
+        question = Question(arm, Request("?", unknown, k), Constraints(), (), False, deadline)
+        Answerer(0)([question])
+
+    def _count_reload(self, arm: str, outcome: str) -> None:
+        self.metrics.reloads.labels(arm, outcome).inc()
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.reload_seconds)
+            for arm in self.arms.values():
+                try:
+                    await run_in_threadpool(arm.refresh)
+                except Exception:  # whatever a folder holds, the old model goes on serving
+                    log.exception("arm %s could not be refreshed", arm.name)
+                    self._count_reload(arm.name, "refused")
+
+
+def warm_engine() -> None:
+    """Have the compiled search loaded before the first request, with and without pairs."""
+    requests = Requests.of(complete_graph(3)[None], 2)
+    cliques.best(requests, np.ones((1, 3)), time_limit=1.0)
+    cliques.best(requests, np.ones((1, 3)), np.ones((1, 3, 3)), time_limit=1.0)

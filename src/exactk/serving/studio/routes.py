@@ -1,0 +1,236 @@
+"""The page, its files, and the answers it asks for.
+
+Knows the view, no engine. Files come from the package alone: a path in a request is looked up in a fixed table.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from exactk.errors import InfeasibleError, InputError
+from exactk.serving.problems import RefusalError, problem_of
+from exactk.serving.service import Service
+from exactk.serving.solve_routes import weights_of
+from exactk.serving.studio import view
+from exactk.serving.studio.schemas import (
+    ModelStory,
+    Pasted,
+    Requests,
+    Sources,
+    StudioRequest,
+    Switch,
+    View,
+    ViewRequest,
+)
+from exactk.serving.studio.story import story
+from exactk.serving.studio.story import weights as model_weights
+from exactk.serving.wire import answer, check_size, columns_of, constraints_of, described, frame_of, read
+from exactk.solving import solve
+
+router = APIRouter()
+
+KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+@cache
+def static_files() -> dict[str, tuple[bytes, str]]:
+    """Every file of the page, by its path below /studio/."""
+    found: dict[str, tuple[bytes, str]] = {}
+
+    def walk(folder: Traversable, before: str) -> None:
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                walk(entry, f"{before}{entry.name}/")
+            elif (kind := KINDS.get(entry.name.rpartition(".")[2])) is not None:
+                found[before + entry.name] = (entry.read_bytes(), kind)
+
+    walk(files("exactk.serving.studio").joinpath("static"), "")
+    return found
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> Response:
+    """The studio."""
+    content, kind = static_files()["index.html"]
+    return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+
+
+@router.get("/studio/{path:path}", include_in_schema=False)
+async def static(path: str) -> Response:
+    """A file of the studio."""
+    if path not in static_files():
+        raise RefusalError(404, "missing", "Not Found", "the studio has no such file")
+    content, kind = static_files()[path]
+    return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+
+
+@router.get("/favicon.ico", include_in_schema=False)
+async def icon() -> Response:
+    """For browsers that ask without reading the page."""
+    return await static("icon.svg")
+
+
+@router.get("/v1/studio/sources", summary="Where requests may come from", **described(None, Sources, 401))
+async def sources(request: Request) -> Response:
+    """The page's first question."""
+    service: Service = request.app.state.service
+    return answer({"sources": service.sources.names(), "model": service.champion is not None})
+
+
+@router.get(
+    "/v1/studio/requests/{source}", summary="What a source holds", **described(None, Requests, 401, 404)
+)
+async def requests(request: Request, source: str) -> Response:
+    """Names only."""
+    service: Service = request.app.state.service
+    held = await run_in_threadpool(service.sources.requests, source)
+    return answer({"requests": [{"index": i, "name": each["name"]} for i, each in enumerate(held)]})
+
+
+@router.get(
+    "/v1/studio/requests/{source}/{index}",
+    summary="One request of a source",
+    **described(None, StudioRequest, 401, 404),
+)
+async def one_request(request: Request, source: str, index: str) -> Response:
+    """The whole request."""
+    service: Service = request.app.state.service
+    number = int(index) if index.isascii() and index.isdigit() and len(index) < 10 else -1
+    held = await run_in_threadpool(service.sources.request, source, number)
+    return answer({"lesson": "", "constraints": [], **held})
+
+
+@router.post(
+    "/v1/studio/read", summary="Read a pasted request", **described(Pasted, StudioRequest, 401, 413, 422)
+)
+async def read_pasted(request: Request) -> Response:
+    """Accepts what `/v1/solve` and `/v1/cards` accept, and items that carry their score."""
+    pasted = await read(request, Pasted)
+    items = pasted.items or pasted.candidates
+    if not items:
+        raise InputError("the request has no items; give a list of {item_id, title, score, ...}")
+    kept = pasted.model_dump(exclude={"candidates", "items"})
+    return answer({**kept, "name": "Pasted", "lesson": "Your own request.", "items": items})
+
+
+@router.post(
+    "/v1/studio/view", summary="All about one request", **described(ViewRequest, View, 401, 413, 422)
+)
+async def look(request: Request) -> Response:
+    """Rules, graph, the exact card beside other methods', and why each item is in or out."""
+    service: Service = request.app.state.service
+    asked = await read(request, ViewRequest)
+    check_size(len(asked.items), service.settings.max_candidates, "candidates")
+    return answer(await run_in_threadpool(_view, service, asked))
+
+
+@router.get("/v1/studio/model", summary="The model's own story", **described(None, ModelStory, 401))
+async def model_story(request: Request) -> Response:
+    """Facts, training curves and comparison table, where the model folder holds them."""
+    service: Service = request.app.state.service
+    if service.champion is None:
+        return answer({"loaded": False})
+    return answer({"loaded": True, **await run_in_threadpool(story, service.champion)})
+
+
+def _view(service: Service, asked: ViewRequest) -> dict[str, Any]:
+    items = [_shown(item) for item in asked.items]
+    scores, pairs, attention = _weights(service, asked)
+    on = constraints_of([switch.rule for switch in asked.constraints if switch.on])
+    k = min(asked.k, len(items) - len(asked.exclude))
+    scene = view.scene_of(asked.items, scores, pairs, on, max(k, 1), asked.include, asked.exclude)
+    best = view.best_card(scene)
+    span = float(scores.max() - scores.min()) or 1.0
+    return {
+        "items": items,
+        "scores": scores.tolist(),
+        "share": (0.08 + 0.92 * (scores - scores.min()) / span).tolist(),
+        "pair_scores": None if pairs is None else pairs.tolist(),
+        "rules": [_rule(asked, switch) for switch in asked.constraints],
+        "conflicts": view.conflicts(scene),
+        "excluded": np.flatnonzero(~scene.requests.present[0]).tolist(),
+        "best": best,
+        "problem": _problem(scene, asked) if best is None else None,
+        "methods": view.methods(scene, best),
+        "why": view.reasons(scene, best),
+        "attention": attention,
+    }
+
+
+def _shown(item: dict[str, Any]) -> dict[str, Any]:
+    """What the page shows of an item: text only, short."""
+    rest = {
+        name: str(value)[:80]
+        for name, value in item.items()
+        if name not in ("title", "category", "score") and isinstance(value, str | int | float | bool)
+    }
+    return {
+        "item_id": item["item_id"],
+        "title": str(item.get("title") or item["item_id"])[:120],
+        "category": str(item.get("category") or "")[:60],
+        "attributes": rest,
+    }
+
+
+def _weights(
+    service: Service, asked: ViewRequest
+) -> tuple[np.ndarray, np.ndarray | None, list[list[float]] | None]:
+    """Scores and pair scores as given, or by the model."""
+    N = len(asked.items)
+    if asked.scored_by == "model":
+        if service.champion is None:
+            raise InputError("there is no model here to score with")
+        return model_weights(service.champion, asked)
+    given = asked.scores
+    if given is None:
+        given = [item.get("score", 0.0) for item in asked.items]
+        if not all(_is_score(score) for score in given):
+            raise InputError("each item needs a number as its score, or the request a list of scores")
+    if len(given) != N:
+        raise InputError(f"there are {N} items and {len(given)} scores; each item needs one")
+    scores, pairs = weights_of(given, asked.pair_scores)
+    return scores, pairs, None
+
+
+def _is_score(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < 1e15
+
+
+def _rule(asked: ViewRequest, switch: Switch) -> dict[str, Any]:
+    """A rule's name, and what it does to these items, whether it is on or not."""
+    rule = constraints_of([switch.rule]).rules[0]
+    columns = columns_of(asked.items, rule.fields)
+    present = np.ones((1, len(asked.items)), bool)
+    try:
+        forbidden = int(np.triu(~rule.allowed(columns, present)[0], 1).sum())
+    except InputError:
+        if switch.on:
+            raise
+        return {"name": rule.name, "counts": ""}
+    caps = rule.cap is not None and not forbidden
+    return {"name": rule.name, "counts": "cap" if caps else f"{forbidden} pair{'s' * (forbidden != 1)}"}
+
+
+def _problem(scene: view.Scene, asked: ViewRequest) -> dict[str, Any]:
+    """What blocks the request, in the words of `/v1/solve`."""
+    try:
+        solve(
+            scene.scores,
+            scene.card_size,
+            constraints=scene.constraints,
+            items=frame_of(asked.items, scene.constraints.fields),
+            include=asked.include,
+            exclude=asked.exclude,
+        )
+    except InfeasibleError as error:
+        return problem_of(error)
+    return {"title": "No valid card was found", "detail": "the search ran out of time", "blocking": []}

@@ -1,0 +1,107 @@
+"""Bodies of the page's own questions. Knows no route."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictInt, field_validator
+
+from exactk.serving.schemas import LIMIT, MAX_CARD, Body, Id, Item, Rule, check_items
+
+
+class Switch(Body):
+    """A rule and whether it counts."""
+
+    rule: Rule
+    on: bool = True
+
+
+class ViewRequest(Body):
+    """The request as it stands on the page."""
+
+    k: Annotated[StrictInt, Field(ge=1, le=MAX_CARD)]
+    items: Annotated[list[Item], Field(min_length=1, max_length=LIMIT)]
+    scores: Annotated[list[FiniteFloat] | None, Field(max_length=LIMIT)] = None
+    pair_scores: list[list[FiniteFloat]] | None = None
+    user: Id | None = None
+    user_features: Annotated[list[FiniteFloat] | None, Field(max_length=LIMIT)] = None
+    constraints: Annotated[list[Switch], Field(default_factory=list, max_length=64)]
+    include: Annotated[list[Id], Field(default_factory=list, max_length=MAX_CARD)]
+    exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
+    scored_by: Literal["given", "model"] = "given"
+
+    _items = field_validator("items")(check_items)
+
+
+class Pasted(Body):
+    """What a person may paste: a body of `/v1/solve` or `/v1/cards`, loosely; the page shows what is in it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    k: Annotated[StrictInt, Field(ge=1, le=MAX_CARD)] = 4
+    items: Annotated[list[Item] | None, Field(max_length=LIMIT)] = None
+    candidates: Annotated[list[Item] | None, Field(max_length=LIMIT)] = None
+    scores: Annotated[list[FiniteFloat] | None, Field(max_length=LIMIT)] = None
+    pair_scores: list[list[FiniteFloat]] | None = None
+    user: Id | None = None
+    user_features: Annotated[list[FiniteFloat] | None, Field(max_length=LIMIT)] = None
+    constraints: Annotated[list[Rule], Field(default_factory=list, max_length=64)]
+    include: Annotated[list[Id], Field(default_factory=list, max_length=MAX_CARD)]
+    exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
+
+    _items = field_validator("items", "candidates")(check_items)
+
+
+class StudioRequest(BaseModel):
+    """A request to look at."""
+
+    name: str
+    lesson: str = ""
+    user: Id | None = None
+    user_features: list[float] | None = None
+    k: int
+    items: list[dict[str, Any]]
+    scores: list[float] | None = None
+    pair_scores: list[list[float]] | None = None
+    constraints: list[dict[str, Any]] = []
+    include: list[Id] = []
+    exclude: list[Id] = []
+
+
+class View(BaseModel):
+    """Everything the page draws."""
+
+    items: list[dict[str, Any]]
+    scores: list[float]
+    share: list[float]
+    pair_scores: list[list[float]] | None
+    rules: list[dict[str, Any]]
+    conflicts: list[tuple[int, int]]
+    excluded: list[int]
+    best: dict[str, Any] | None
+    problem: dict[str, Any] | None
+    methods: list[dict[str, Any]]
+    why: list[dict[str, Any]]
+    attention: list[list[float]] | None
+
+
+class Sources(BaseModel):
+    """Where requests may come from."""
+
+    sources: list[dict[str, Any]]
+    model: bool
+
+
+class Requests(BaseModel):
+    """What a source holds."""
+
+    requests: list[dict[str, Any]]
+
+
+class ModelStory(BaseModel):
+    """What the page tells of the model."""
+
+    loaded: bool
+    facts: dict[str, Any] = {}
+    curves: list[dict[str, Any]] = []
+    comparison: dict[str, Any] | None = None

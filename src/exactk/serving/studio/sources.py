@@ -1,0 +1,135 @@
+"""Where the page's requests come from: embedded examples, the embedded world, a dataset folder given at start.
+
+Knows no route. No path ever comes from a request; folders are opened when they are first looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from exactk.data.dataset import Dataset
+from exactk.serving.problems import RefusalError
+
+SHOWN = 200  # requests of a folder that the page lists
+
+
+class Sources:
+    """All sources of one service."""
+
+    def __init__(self, dataset: Path | None) -> None:
+        self._makers: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
+            "examples": ("Examples", examples),
+        }
+        if dataset is not None:
+            self._makers["dataset"] = (dataset.name or "Dataset", DatasetRequests(dataset).requests)
+        self._kept: dict[str, list[dict[str, Any]]] = {}
+
+    def names(self) -> list[dict[str, Any]]:
+        """What the first list on the page offers; a folder given at start comes first."""
+        return [{"key": key, "name": name} for key, (name, _) in reversed(self._makers.items())]
+
+    def requests(self, source: str) -> list[dict[str, Any]]:
+        """All requests of one source."""
+        if source not in self._makers:
+            raise RefusalError(404, "missing", "No such source", f"there are: {', '.join(self._makers)}")
+        if source not in self._kept:
+            self._kept[source] = self._makers[source][1]()
+        return self._kept[source]
+
+    def request(self, source: str, index: int) -> dict[str, Any]:
+        """One request of one source."""
+        requests = self.requests(source)
+        if not 0 <= index < len(requests):
+            raise RefusalError(
+                404, "missing", "No such request", f"{source} holds requests 0 to {len(requests) - 1}"
+            )
+        return requests[index]
+
+
+def examples() -> list[dict[str, Any]]:
+    """Small requests that each teach one thing."""
+    text = files("exactk.serving.studio").joinpath("examples.json").read_text(encoding="utf-8")
+    read: list[dict[str, Any]] = json.loads(text)
+    return read
+
+
+class DatasetRequests:
+    """The first requests of a dataset folder, scored by how often an item was clicked when shown."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def _data(self) -> Dataset:
+        return Dataset.open(self.folder)
+
+    @cached_property
+    def _items(self) -> dict[Any, dict[str, Any]]:
+        return {row["item_id"]: _plain(row) for row in self._data.items.to_pylist()}
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Each with its candidates' attributes, the data's rules, and what was shown and clicked."""
+        data = self._data
+        rates = self._click_rates()
+        rules = [] if data.constraints is None else data.constraints.to_dict()["rule"]
+        rows = data.impressions(slice(0, SHOWN * 4)).to_pylist()
+        first = {row["request_id"]: row for row in reversed(rows)}
+        chosen = sorted(first.values(), key=rows.index)[:SHOWN]
+        return [self._request(row, rules, rates) for row in chosen]
+
+    def _request(self, row: dict[str, Any], rules: list[Any], rates: dict[Any, float]) -> dict[str, Any]:
+        candidates = row["candidates"]
+        card = row.get("card") or []
+        lesson = f"User {row['user_id']}, {len(candidates)} candidates."
+        if card:
+            outcome = "clicked" if row.get("clicked") else "not clicked"
+            titles = ", ".join(str(self._items.get(i, {}).get("title") or i) for i in card)
+            lesson += f" The log shows: {titles} ({outcome})."
+        return {
+            "name": f"{row['request_id']} · user {row['user_id']}",
+            "lesson": lesson,
+            "user": row["user_id"],
+            "k": len(card) or self._data.meta.K or 4,
+            "items": [self._items.get(item_id, {"item_id": item_id}) for item_id in candidates],
+            "scores": [rates.get(item_id, 0.0) for item_id in candidates],
+            "constraints": rules,
+        }
+
+    def _click_rates(self) -> dict[Any, float]:
+        """Clicks per showing, drawn towards the mean by ten showings' worth."""
+        shown: Counter[Any] = Counter()
+        clicked: Counter[Any] = Counter()
+        rows = self._data.impressions(slice(0, 50_000))
+        if "card" not in rows.column_names or "clicked" not in rows.column_names:
+            return {}
+        picked = (
+            rows["clicked_item"].to_pylist() if "clicked_item" in rows.column_names else [None] * len(rows)
+        )
+        for card, hit, item in zip(
+            rows["card"].to_pylist(), rows["clicked"].to_pylist(), picked, strict=True
+        ):
+            shown.update(card or ())
+            if hit:
+                clicked.update([item] if item is not None else card or ())
+        mean = sum(clicked.values()) / max(sum(shown.values()), 1)
+        return {item: (clicked[item] + 10 * mean) / (count + 10) for item, count in shown.items()}
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON values only, nothing missing, vectors rounded: what the page and the rules need of an item."""
+    kept = {name: value for name, value in row.items() if value is not None}
+    for name, value in kept.items():
+        if isinstance(value, list) and value and isinstance(value[0], float):
+            kept[name] = [float(f"{number:.6g}") for number in value]
+        elif not isinstance(value, str | int | float | bool | list):
+            kept[name] = str(value)
+    return {
+        name: value for name, value in kept.items() if not (isinstance(value, float) and math.isnan(value))
+    }

@@ -1,0 +1,103 @@
+"""What the page tells of a model: facts, training curves, its comparison table; and how it weighs one request.
+
+Knows models through the Recommender's parts, no route.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from exactk.data.requests import Request, request_batch
+from exactk.models.pairvalue import PairValue
+from exactk.serving.arms import Arm
+from exactk.serving.studio.schemas import ViewRequest
+
+SKIPPED = {"step", "steps", "epoch", "seconds", "samples_per_second", "learning_rate"}
+MAX_CURVES = 6
+
+
+def story(arm: Arm) -> dict[str, Any]:
+    """Facts, curves and table of the model that serves now."""
+    told = arm.state()
+    rules = arm.loaded.recommender.fitted.constraints.names
+    facts = {
+        "model": told["kind"].replace("_", " "),
+        "version": told["version"],
+        "items on a card": told["card_size"],
+        "users known": told["users"],
+        "items known": told["items"],
+        "rules": "; ".join(rules) or "none",
+        "serving since": told["since"],
+    }
+    history = list(arm.loaded.recommender.history)
+    return {"facts": facts, "curves": curves(history), "comparison": comparison(arm.folder)}
+
+
+def curves(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One line per task, event and figure that was reported at least twice."""
+    lines: dict[str, list[float]] = {}
+    for row in history:
+        for name, value in row.items():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if name in SKIPPED or not number or not math.isfinite(value):
+                continue
+            when = {"train": "in training", "valid": "on validation"}.get(str(row.get("event")), "")
+            title = f"{row.get('task', 'model')}: {name.replace('_', ' ')} {when}".strip()
+            lines.setdefault(title, []).append(float(value))
+    long = [{"name": name, "values": values[-200:]} for name, values in lines.items() if len(values) > 1]
+    return sorted(long, key=lambda line: "validation" not in line["name"])[:MAX_CURVES]
+
+
+def comparison(folder: Path) -> dict[str, Any] | None:
+    """The table of `comparison.json` beside the model, in the shape of every report: rows of named figures."""
+    try:
+        rows = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["rows"]
+        columns = list(dict.fromkeys(name for row in rows for name in row))[:10]
+        cells = [[_cell(row.get(name)) for name in columns] for row in rows[:40]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # there is none, or it is of another make: the model serves all the same
+    ours = next((i for i, row in enumerate(cells) if row and "exactk" in str(row[0]).lower()), -1)
+    return {"columns": columns, "rows": cells, "ours": ours}
+
+
+def _cell(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return json.dumps(value)
+
+
+@torch.inference_mode()
+def weights(arm: Arm, asked: ViewRequest) -> tuple[np.ndarray, np.ndarray | None, list[list[float]] | None]:
+    """Scores, pair scores and attention of one request, as the model sees it.
+
+    A pair value gives its own numbers. Any other model gives the first step's log-probabilities of its policy.
+    """
+    fitted = arm.loaded.recommender.fitted
+    ids = tuple(item["item_id"] for item in asked.items)
+    request = Request(
+        user_id=asked.user,
+        candidates=ids,
+        k=1,
+        attributes=dict(zip(ids, asked.items, strict=True)),
+        user_features=None if asked.user_features is None else tuple(asked.user_features),
+    )
+    batch = request_batch([request], fitted.vocabulary, None, fitted.catalogue)
+    policy, value = fitted.models.policy, fitted.models.value
+    attention = None
+    if policy is not None and policy.config.encoder_layers:
+        attention = policy.attention(batch)[0, -1].mean(0).tolist()  # last layer, heads together
+    if isinstance(value, PairValue):
+        values = value.values(batch)
+        scale = fitted.calibration.scale
+        pairs = values.pair[0].double().numpy() * scale
+        return values.node[0].double().numpy() * scale, (pairs + pairs.T) / 2, attention
+    if policy is None:
+        return np.zeros(len(ids)), None, attention
+    steps = policy.steps(batch)
+    return steps.step(steps.start(1))[0, 0].log_softmax(-1).double().numpy(), None, attention

@@ -1,0 +1,43 @@
+"""A real service on a loopback port, in a thread of the test process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import uvicorn
+
+from exactk.serving.app import create_app
+from exactk.serving.run import listening
+from exactk.serving.settings import Settings
+
+
+@contextmanager
+def served(settings: Settings) -> Iterator[str]:
+    """Yields the address; leaving shuts down gracefully."""
+    listener = listening("127.0.0.1", 0)
+    config = uvicorn.Config(create_app(settings), log_level="critical", access_log=False, ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 240
+    while not server.started:
+        if not thread.is_alive() or time.monotonic() > deadline:
+            raise RuntimeError("the service did not start")
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listener.close()
+
+
+@contextmanager
+def client_of(settings: Settings) -> Iterator[httpx.Client]:
+    """A client of a fresh service."""
+    with served(settings) as address, httpx.Client(base_url=address, timeout=30) as client:
+        yield client
