@@ -228,6 +228,8 @@ def _stacked(
             vector = np.asarray(value, np.float64)
         except (TypeError, ValueError):
             raise _not_a_number(value, field, rule, columns, b, position) from None
+        if vector.size == 0:
+            raise RequestError(b, f'rule "{rule}": {label(columns, b, position)} has an empty "{field}"')
         size = vector.size if size < 0 else size
         if vector.ndim != 1 or vector.size != size:
             raise RequestError(
