@@ -1,4 +1,4 @@
-"""Machine words for the compiled searches: count bits, find the lowest bit, read the clock.
+"""Machine words for the compiled searches: sets as bits, and the clock.
 
 Knows no graph. Sets of positions are rows of uint64 words, position p in bit p % 64 of word p // 64.
 """
@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
+ONE = np.uint64(1)
 CLOCK = getattr(time, "CLOCK_MONOTONIC", 1)
 
 # Found by name when the compiled code is linked: the disk cache stays valid, as it would not with a ctypes pointer.
@@ -25,7 +26,7 @@ _clock_gettime = types.ExternalFunction(
 
 def compiled(kernel: Callable[..., Any]) -> Any:
     """Compile to machine code, cached on disk, without the interpreter lock."""
-    return njit(cache=True, nogil=True)(kernel)
+    return njit(cache=True, nogil=True, error_model="numpy")(kernel)
 
 
 @intrinsic
@@ -57,3 +58,65 @@ def seconds():
     now = np.empty(2, np.int64)
     _clock_gettime(CLOCK, now.ctypes)
     return now[0] + now[1] * 1e-9
+
+
+@compiled
+@no_type_check
+def size_of(bits):
+    """How many members a set has."""
+    total = np.uint64(0)
+    for w in range(len(bits)):
+        total += popcount(bits[w])
+    return np.int64(total)
+
+
+@compiled
+@no_type_check
+def first_of(bits):
+    """The lowest member of a set, -1 if it is empty."""
+    for w in range(len(bits)):
+        if bits[w]:
+            return w * 64 + np.int64(lowest_bit(bits[w]))
+    return -1
+
+
+@compiled
+@no_type_check
+def without(bits, i):
+    """Take member i out of a set."""
+    bits[i >> 6] &= ~(ONE << np.uint64(i & 63))
+
+
+@compiled
+@no_type_check
+def first_bits(m, bits):
+    """Fill a set with 0..m-1."""
+    for w in range(len(bits)):
+        bits[w] = 0
+    for i in range(m):
+        bits[i >> 6] |= ONE << np.uint64(i & 63)
+
+
+@compiled
+@no_type_check
+def falling_order(values, order, num):
+    """Sort the indices order[:num] by falling value, equal ones by rising index.
+
+    Shell's sort: the sets are small, and numba's own sorts take seconds to compile.
+    """
+    gap = 1
+    while gap < num // 3:
+        gap = 3 * gap + 1
+    while gap >= 1:
+        for i in range(gap, num):
+            moving = order[i]
+            value = values[moving]
+            at = i
+            while at >= gap:
+                other = order[at - gap]
+                if values[other] > value or (values[other] == value and other < moving):
+                    break
+                order[at] = other
+                at -= gap
+            order[at] = moving
+        gap //= 3

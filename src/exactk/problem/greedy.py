@@ -6,7 +6,7 @@ Knows no pair weights and no network.
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Float64, Int64
 
 from exactk.problem.cliques import completable
 from exactk.problem.graph import Requests
