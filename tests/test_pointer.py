@@ -25,7 +25,8 @@ def test_additive_attention_by_hand() -> None:
     vector = torch.nn.Linear(2, 1, bias=False)
     with torch.no_grad():
         vector.weight.copy_(torch.tensor([[1.0, -2.0]]))
-    scores = additive(torch.tensor([[[0.0, 1.0]]]), torch.tensor([[[1.0, -1.0], [0.0, 0.0]]]), vector)
+    keys = torch.tensor([[[1.0, -1.0], [0.0, 0.0]]])
+    scores = additive(torch.tensor([[[0.0, 1.0]]]), 2 * keys, vector)
     assert scores.flatten().tolist() == pytest.approx([math.tanh(1), -2 * math.tanh(1)], abs=1e-6)
 
 
@@ -86,6 +87,13 @@ def test_replay_is_step_after_step(cell: str, layers: int) -> None:
     for t in range(3):
         assert torch.allclose(pointer.step(encoded, state), replayed[:, :, t], atol=1e-5)
         state = pointer.advance(encoded, state, cards[:, :, t])
+
+
+def test_a_card_of_one_is_replayed_from_the_start() -> None:
+    pointer, encoded = made("lstm", 2)
+    replayed = pointer.replay(encoded, torch.tensor([[[0], [3]]] * 3))
+    assert replayed.shape == (3, 2, 1, 5)
+    assert torch.allclose(replayed[:, :, 0], pointer.step(encoded, pointer.start(encoded, 2)), atol=1e-6)
 
 
 def test_the_first_state_is_the_same_for_every_row() -> None:

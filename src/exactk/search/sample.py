@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from exactk.search.feasible import Feasible
-from exactk.search.steps import Steps, log_probabilities
+from exactk.search.steps import Steps, log_probabilities, spread_rows
 
 
 class Sampled(NamedTuple):
@@ -45,18 +45,22 @@ def sample(
     The roll-out records no gradient: when gradients are enabled the cards are replayed, all steps at once.
     """
     with torch.no_grad():
-        prefix, state = feasible.start(num_samples), steps.start(num_samples)
+        prefix, state = feasible.start(num_samples), steps.start(1)
         shape = (feasible.longest, *prefix.cards.shape[:2])
         uniform = torch.rand(shape, generator=generator, device=prefix.open.device)
         masks, log_prob = [], torch.zeros(prefix.cards.shape[:2], device=prefix.open.device)
         for t in range(feasible.longest):
             masks.append(feasible.allowed(prefix))
-            log_probs = log_probabilities(steps.step(state), masks[-1], temperature)
+            # Before the first choice all samples are one: scored once, then spread.
+            scores = steps.step(state).expand(masks[-1].shape)
+            log_probs = log_probabilities(scores, masks[-1], temperature)
             position = draw(log_probs, uniform[t])
             if feasible.ragged:
                 position = position.where(feasible.live(t), -1)
             log_prob = log_prob + at_position(log_probs, position)
             prefix = feasible.extend(prefix, position)
+            if t == 0:
+                state = spread_rows(state, num_samples)
             if t + 1 < feasible.longest:
                 state = steps.advance(state, position)
     allowed = torch.stack(masks, 2)

@@ -56,6 +56,11 @@ def take_rows(state: Any, parent: Int[Tensor, "B W"]) -> Any:
     return type(state)(*(tensor[request, parent] for tensor in state))
 
 
+def spread_rows(state: Any, num_rows: int) -> Any:
+    """The one row of every tensor [B, 1, ...] of a named tuple as `num_rows` equal ones, without copying it."""
+    return type(state)(*(tensor.expand(-1, num_rows, *tensor.shape[2:]) for tensor in state))
+
+
 def replay_by_steps(steps: Steps[Any], cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
     """`Steps.replay` in terms of the other three: the definition that faster ones are held against."""
     state = steps.start(cards.shape[1])
