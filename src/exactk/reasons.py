@@ -86,6 +86,7 @@ def why_not(
         values = value.values(one.to(next(value.parameters()).device))
         N = len(sheet.present)
         node, pair = (t[0].double().cpu().numpy() for t in (values.node, values.pair))
+        pair = (pair + pair.T) / 2  # a product of matrices is symmetric only up to rounding
         found = explain.why_not(sheet, card.positions, node[:N], np.ascontiguousarray(pair[:N, :N]))
         logit = explain.card_value(card.positions, node, pair) + float(values.bias)
     else:
