@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from exactk.config import InputSizes
@@ -102,8 +102,13 @@ class Logs:
     def solvable_batches(self, batch_size: int) -> Iterator[Batch]:
         """Batches in file order, without the requests for which no valid card exists."""
         for batch in self.batches(batch_size):
-            solvable = torch.from_numpy(cliques.exists(batch.requests()))
-            yield batch if bool(solvable.all()) else batch.rows(solvable)
+            kept = solvable(batch)
+            yield batch if kept.all() else batch.rows(torch.from_numpy(kept))
+
+
+def solvable(batch: Batch) -> Bool[np.ndarray, "B"]:
+    """Which requests have a valid card at all."""
+    return cliques.exists(batch.requests())
 
 
 @dataclass(frozen=True)

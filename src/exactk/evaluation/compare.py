@@ -1,0 +1,254 @@
+"""Which method should I run? Everybody fitted on the same train split, judged on the same test requests, one table.
+
+Knows no method by itself: names lead to the rivals' room and to our own two, each run as a job.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from exactk.data.dataset import Dataset
+from exactk.errors import InputError
+from exactk.evaluation import offpolicy
+from exactk.evaluation.jobs import Job, Tell, results, run_all
+from exactk.evaluation.judging import Scores, judged, read_result, write_result
+from exactk.evaluation.ours import OURS
+from exactk.evaluation.table import Comparison, Entry, Logged, compared
+from exactk.evaluation.truth import Truth
+from exactk.rivals import RIVALS
+from exactk.rivals.contract import QUICK, Budget, Logs
+
+PROBES = ("least-seen",)  # shown to expose leaks, never counted as a way to serve anybody
+QUICK_METHODS = (
+    "random", "popularity", "least-seen", "mf-softmax", "lambdarank", "deeprank", "listwise-mhsa", "set-value", *OURS,
+)  # fmt: skip
+QUICK_ROWS = 6_000
+
+
+def method_names() -> list[str]:
+    """Every method there is, ours last."""
+    return [*RIVALS, *OURS]
+
+
+def compare(
+    data: Dataset | tuple[Dataset, Dataset, Dataset],
+    methods: Sequence[str] | None = None,
+    *,
+    fitted: Mapping[str, Any] | None = None,
+    seeds: Sequence[int] = (0,),
+    jobs: int | None = None,
+    out: Path | str | None = None,
+    budget: Budget | None = None,
+    quick: bool = False,
+    max_test: int = 10_000,
+    limit_seconds: float | None = None,
+    tell: Tell | None = None,
+) -> Comparison:
+    """Fit `methods` (all of them by default) on train, tune on valid, judge on at most `max_test` test requests.
+
+    A method is a name of `method_names()` or `module:function` of a fit(train, valid, budget). `fitted` are
+    recommenders that exist already (an `exactk.Recommender`), judged beside them. Results are kept in `out`, one
+    file per method and seed: called again with the same folder, only what is missing is run. A method that fails
+    is listed with its reason. `quick`: few methods, few rows, a small budget.
+    """
+    say = tell or _to_stderr
+    budget = budget or (QUICK if quick else Budget())
+    chosen = list(methods) if methods is not None else list(QUICK_METHODS) if quick else method_names()
+    places = {name: _place(name) for name in chosen}
+    train, valid, test = data.split() if isinstance(data, Dataset) else data
+    if quick:
+        train, valid = (
+            _thinned(view, rows) for view, rows in ((train, QUICK_ROWS), (valid, QUICK_ROWS // 4))
+        )
+        max_test = min(max_test, 500)
+    test = _thinned(test, max_test)
+    if not len(train) or not len(test):
+        raise InputError(
+            f"{train.path}: comparing needs rows to train on and rows to test on; one part is empty"
+        )
+    with ExitStack() as stack:
+        folder = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        rows = _lay_down(folder, train, valid, test)
+        rules = _own_rules(train)
+        work = [
+            Job(name, place, seed, replace(budget, seed=seed), str(train.path), str(rows), rules, str(folder))
+            for seed in seeds
+            for name, place in places.items()
+        ]
+        run_all(work, jobs or os.cpu_count() or 1, say, limit_seconds)
+        entries = [*_entries(work, seeds), *_existing(fitted or {}, test)]
+        truth = Truth.of(test)
+        logged = _logged(Logs(test, train.vocabulary()), entries)
+        optimum = None if truth is None else _optimum(folder, truth, entries, say)
+        models = _opinions(train, valid, test, entries, logged, budget, say)
+    return compared(entries, logged, optimum, _describe(train, valid, test), seeds, models)
+
+
+def _place(name: str) -> str:
+    """Where a method's function is."""
+    if name in OURS:
+        return OURS[name]
+    if name in RIVALS:
+        return f"exactk.rivals.{RIVALS[name]}"
+    if ":" in name:
+        return name
+    raise InputError(f"unknown method {name!r}; there are {', '.join(method_names())}, or module:function")
+
+
+def _thinned(view: Dataset, most: int) -> Dataset:
+    """At most so many rows, spread evenly over the view, in its order."""
+    if len(view) <= most:
+        return view
+    return view.take(np.linspace(0, len(view) - 1, most).astype(np.int64))
+
+
+def _own_rules(view: Dataset) -> dict[str, Any] | None:
+    """Rules given to the view itself; those of the folder its jobs find there."""
+    rules, folder_rules = view.constraints, view.folder.rules
+    if rules is None or (folder_rules is not None and rules is folder_rules.constraints):
+        return None
+    return dict(rules.to_dict())
+
+
+def _lay_down(folder: Path, train: Dataset, valid: Dataset, test: Dataset) -> Path:
+    """The split as row numbers, for jobs in other processes; the same split gives the same bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "rows.npz"
+    write_result(path, {}, {"train": train.rows, "valid": valid.rows, "test": test.rows})
+    return path
+
+
+def _entries(work: Sequence[Job], seeds: Sequence[int]) -> list[Entry]:
+    """One entry per way of each method, its seeds side by side; a method that was skipped keeps its reason."""
+    found: dict[str, list[tuple[dict[str, Any], Scores]]] = {}
+    skipped: dict[str, Entry] = {}
+    for job, header, ways in results(work):
+        if header["reason"]:
+            skipped[job.name] = Entry(job.name, job.name, _kind(job.name), reason=header["reason"])
+        for way, scores in ways.items():
+            found.setdefault(f"{job.name}\n{way}", []).append((header, scores))
+    entries = []
+    for label, runs in found.items():
+        name, way = label.split("\n")
+        if name in skipped and len(runs) < len(seeds):
+            continue  # a method that failed for one seed is not averaged over the others
+        seconds = float(np.mean([header["train_seconds"] for header, _ in runs]))
+        chosen = runs[0][0]["chosen"]
+        entries.append(Entry(name, way, _kind(name), tuple(s for _, s in runs), seconds, chosen))
+    return [*entries, *skipped.values()]
+
+
+def _existing(fitted: Mapping[str, Any], test: Dataset) -> list[Entry]:
+    """Recommenders that exist already, each with its own vocabulary; training is none of this comparison's time."""
+    entries = []
+    for name, recommender in fitted.items():
+        logs = Logs(test, recommender.fitted.vocabulary)
+        scores = judged(recommender.decider, logs, Truth.of(test))
+        entries.append(Entry(name, name, "yours", (scores,), float("nan"), {}))
+    return entries
+
+
+def _kind(name: str) -> str:
+    return "ours" if name in OURS else "probe" if name in PROBES else "rival"
+
+
+def _logged(test: Logs, entries: Sequence[Entry]) -> Logged:
+    """What the log says of the judged requests: who asked, what was shown, was it clicked, how likely was it."""
+    cards, clicked, propensity, K = [], [], [], 0
+    for batch in test.batches(4096):
+        assert batch.card is not None
+        assert batch.clicked is not None
+        cards.append(batch.card.numpy())
+        clicked.append(batch.clicked.numpy())
+        held = None if batch.propensity is None else batch.propensity.double().numpy()
+        propensity.append(np.full(len(batch), np.nan) if held is None else held)
+        K = max(K, cards[-1].shape[1])
+    every = np.concatenate([np.pad(c, ((0, 0), (0, K - c.shape[1])), constant_values=-1) for c in cards])
+    judged_rows = next((entry.scores[0].request for entry in entries if entry.scores), np.empty(0, np.int64))
+    return Logged(
+        user=test.view.folder.index.user[test.view.rows][judged_rows].astype(np.int64),
+        card=every[judged_rows],
+        clicked=np.concatenate(clicked)[judged_rows],
+        propensity=np.concatenate(propensity)[judged_rows],
+        num_left_out=len(test) - len(judged_rows),
+    )
+
+
+def _optimum(folder: Path, truth: Truth, entries: Sequence[Entry], say: Tell) -> Float[np.ndarray, "R"]:
+    """The best possible value of every judged request; kept, because the search may take a while."""
+    rows = next((entry.scores[0].request for entry in entries if entry.scores), np.empty(0, np.int64))
+    key = {"rows": truth.view.rows[rows].tolist(), "files": truth.view.meta.checksums}
+    held = read_result(folder / "optimum.npz")
+    if held is not None and held[0] == key:
+        return held[1]["value"]
+    say(f"finding the best card of {len(rows)} requests")
+    value = truth.optimum(rows)
+    write_result(folder / "optimum.npz", key, {"value": value})
+    return value
+
+
+def _opinions(
+    train: Dataset,
+    valid: Dataset,
+    test: Dataset,
+    entries: Sequence[Entry],
+    logged: Logged,
+    budget: Budget,
+    say: Tell,
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """A value model's opinion of logged and chosen cards, for doubly robust estimates: only where they may be shown."""
+    from exactk.rivals.estimator import fit_value
+
+    told = [entry for entry in entries if entry.scores and _supported(entry, logged)]
+    if not told:
+        return {}
+    say("fitting a value model for doubly robust estimates")
+    train_logs, valid_logs, test_logs = Logs.of(train, valid, test)
+    network, _, _ = fit_value(train_logs, valid_logs, replace(budget, trials=1))
+    rows = told[0].scores[0].request
+    batch_of = test_logs.view.take(rows)
+
+    def opinion(cards: np.ndarray) -> np.ndarray:
+        heard = []
+        for first in range(0, len(rows), 1024):
+            places = np.arange(first, min(first + 1024, len(rows)))
+            batch = batch_of.batch(test_logs.vocabulary, places)
+            with torch.no_grad():
+                logits = network(batch, torch.from_numpy(cards[places]).unsqueeze(1)).squeeze(1)
+            heard.append(logits.double().sigmoid().numpy())
+        return np.concatenate(heard)
+
+    shown = opinion(logged.card)
+    return {entry.way: (shown, opinion(entry.scores[0].cards)) for entry in told}
+
+
+def _supported(entry: Entry, logged: Logged) -> bool:
+    weights = offpolicy.card_weights(entry.scores[0].cards, logged.card, logged.propensity)
+    return offpolicy.support(weights).enough
+
+
+def _describe(train: Dataset, valid: Dataset, test: Dataset) -> dict[str, Any]:
+    return {
+        "data": train.path.name,
+        "K": train.meta.K,
+        "N": train.meta.N,
+        "train": len(train),
+        "valid": len(valid),
+        "test": len(test),
+    }
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()

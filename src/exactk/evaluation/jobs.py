@@ -1,0 +1,206 @@
+"""Fit one method and judge it, in a process of its own; and many such jobs side by side on the cores there are.
+
+Knows no table. A job leaves one result file, written whole or not at all: a run that was interrupted goes on with
+what is missing, and a job that dies, however badly, takes nobody with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exactk.data.dataset import Dataset
+from exactk.errors import ExactKError, InputError
+from exactk.evaluation.judging import Scores, judged, read_result, write_result
+from exactk.evaluation.truth import Truth
+from exactk.problem.constraints import Constraints
+from exactk.rivals.contract import Budget, Fitted, Logs, Method
+
+Tell = Callable[[str], None]
+FORMAT = 1
+# One thread each: the cores are shared by jobs, and numbers are timed alike.
+SINGLE = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method, a seed and the rows to learn from and be judged on: plain values that another process can read."""
+
+    name: str
+    method: str  # module:function
+    seed: int
+    budget: Budget
+    data: str
+    rows: str  # an .npz with train, valid and test
+    constraints: dict[str, Any] | None
+    out: str
+
+    @property
+    def label(self) -> str:
+        """What progress and files call it."""
+        return f"{self.name.replace(':', '.')}-seed{self.seed}"
+
+    @property
+    def path(self) -> Path:
+        """Its result file."""
+        return Path(self.out) / f"{self.label}.npz"
+
+    @property
+    def key(self) -> str:
+        """Changes with anything that could change the result; a file with another key is not resumed."""
+        told = asdict(self)
+        told["rows"] = sha256(Path(self.rows).read_bytes()).hexdigest()
+        told["files"] = Dataset.open(self.data).meta.checksums
+        del told["out"], told["data"]
+        return sha256(json.dumps([FORMAT, told], sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+    def finished(self) -> bool:
+        """Whether its result is there, and is this job's; a failure is tried again."""
+        held = read_result(self.path)
+        return held is not None and held[0]["key"] == self.key and not held[0]["reason"]
+
+
+def views(job: Job) -> tuple[Dataset, Dataset, Dataset]:
+    """Train, valid, test as the comparison laid them down."""
+    data = Dataset.open(job.data)
+    if job.constraints is not None:
+        data = data.constrained(Constraints.from_dict(job.constraints))
+    with np.load(job.rows, allow_pickle=False) as rows:
+        train, valid, test = (data.take(rows[part]) for part in ("train", "valid", "test"))
+    return train, valid, test
+
+
+def resolve(method: str) -> Method:
+    """`module:function` as the function."""
+    module, _, function = method.partition(":")
+    try:
+        found: Method = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"cannot find the method {method!r}: {error}") from error
+    return found
+
+
+def run(job: Job, method: Method | None = None) -> None:
+    """Fit, judge, write the result; what fails is written as the reason."""
+    header: dict[str, Any] = {"name": job.name, "seed": job.seed, "key": job.key, "reason": "", "ways": {}}
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        train, valid, test = Logs.of(*views(job))
+        began = time.perf_counter()
+        fitted: Fitted = (method or resolve(job.method))(train, valid, job.budget)
+        header["train_seconds"] = time.perf_counter() - began
+        header["chosen"] = dict(fitted.chosen)
+        header["valid_score"] = fitted.valid_score
+        truth = Truth.of(test.view)
+        for number, (way, recommender) in enumerate(fitted.ways.items()):
+            scores = judged(recommender, test, truth)
+            for field in fields(Scores):
+                told = getattr(scores, field.name)
+                if isinstance(told, np.ndarray):
+                    arrays[f"{number}.{field.name}"] = told
+                else:
+                    header["ways"].setdefault(way, {})[field.name] = told
+    except (ExactKError, ImportError, ArithmeticError, ValueError, RuntimeError, MemoryError) as error:
+        header["reason"] = f"{type(error).__name__}: {error}"
+        arrays = {}
+    write_result(job.path, header, arrays)
+
+
+def run_all(jobs: Sequence[Job], at_once: int, tell: Tell, limit_seconds: float | None = None) -> None:
+    """Every unfinished job in a process of its own, at most `at_once` together, longest-lived names first."""
+    waiting = [job for job in jobs if not job.finished()]
+    done, total = len(jobs) - len(waiting), len(jobs)
+    if done:
+        tell(f"{done} of {total} results are there already")
+    running: dict[str, tuple[Job, subprocess.Popen[bytes], float]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                job = waiting.pop(0)
+                running[job.label] = (job, _start(job), time.monotonic())
+                tell(f"[{done + 1}-{min(done + len(running), total)}/{total}] {job.label} started")
+            for label, (job, process, began) in list(running.items()):
+                seconds = time.monotonic() - began
+                if limit_seconds is not None and seconds > limit_seconds and process.poll() is None:
+                    process.kill()
+                if process.poll() is None:
+                    continue
+                del running[label]
+                done += 1
+                tell(f"[{done}/{total}] {job.label} {_ended(job, process, seconds, limit_seconds)}")
+            time.sleep(0.05)
+    finally:
+        for _, process, _ in running.values():  # interrupted: the children we started go with us
+            process.terminate()
+
+
+def _start(job: Job) -> subprocess.Popen[bytes]:
+    Path(job.out).mkdir(parents=True, exist_ok=True)
+    described = Path(job.out) / f"{job.label}.json"
+    described.write_text(json.dumps(asdict(job)), encoding="utf-8")
+    log = Path(job.out) / f"{job.label}.log"
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "exactk.evaluation.jobs", str(described)],
+            stdout=file, stderr=file, stdin=subprocess.DEVNULL, env={**os.environ, **SINGLE},
+        )  # fmt: skip
+
+
+def _ended(job: Job, process: subprocess.Popen[bytes], seconds: float, limit: float | None) -> str:
+    """How a job ended, in words; one that died leaves a result that says so."""
+    held = read_result(job.path)
+    if process.returncode != 0 or held is None or held[0]["key"] != job.key:
+        log = (Path(job.out) / f"{job.label}.log").read_text(encoding="utf-8", errors="replace").strip()
+        last = log.splitlines()[-1] if log else "it left no message"
+        why = (
+            f"killed after {limit:.0f} s"
+            if limit is not None and seconds > limit
+            else f"exit {process.returncode}"
+        )
+        header = {"name": job.name, "seed": job.seed, "key": job.key, "reason": f"{why}: {last}", "ways": {}}
+        write_result(job.path, header, {})
+        held = read_result(job.path)
+    assert held is not None
+    reason = held[0]["reason"]
+    return f"skipped after {seconds:.0f} s: {reason}" if reason else f"done in {seconds:.0f} s"
+
+
+def read_job(path: Path) -> Job:
+    """A job as `run_all` described it."""
+    held = json.loads(path.read_text(encoding="utf-8"))
+    return Job(**{**held, "budget": Budget(**held["budget"])})
+
+
+def results(jobs: Sequence[Job]) -> Iterator[tuple[Job, dict[str, Any], dict[str, Scores]]]:
+    """What each job left: its header and the scores of each of its ways (none where it was skipped)."""
+    for job in jobs:
+        held = read_result(job.path)
+        if held is None:
+            yield job, {"reason": "it was never run", "ways": {}}, {}
+            continue
+        header, arrays = held
+        ways = {}
+        for number, (way, numbers) in enumerate(header["ways"].items()):
+            told = {f.name: arrays.get(f"{number}.{f.name}", numbers.get(f.name)) for f in fields(Scores)}
+            ways[way] = Scores(**told)
+        yield job, header, ways
+
+
+if __name__ == "__main__":
+    import torch
+
+    torch.set_num_threads(1)
+    run(read_job(Path(sys.argv[1])))

@@ -1,0 +1,138 @@
+"""One method on the test requests: its cards, what each scored, how long they took; kept as one file per method.
+
+Knows no other method: comparing is `compare.py`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from exactk.errors import DataError
+from exactk.evaluation import metrics
+from exactk.evaluation.truth import Truth
+from exactk.problem.batch import Batch
+from exactk.rivals.contract import Logs, Recommender, solvable
+
+BATCH = 256
+ALONE = 30  # requests timed one by one
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one way of picking cards scored on R test requests, request by request (NaN: says nothing)."""
+
+    request: Int[np.ndarray, "R"]  # place in the test view; requests without any valid card are left out
+    cards: Int[np.ndarray, "R K"]
+    precision: Float[np.ndarray, "R"]
+    hit_ratio: Float[np.ndarray, "R"]
+    valid: Float[np.ndarray, "R"]
+    diversity: Float[np.ndarray, "R"]
+    value: Float[np.ndarray, "R"]  # true click probability; NaN where no truth is known
+    coverage: float
+    ms_per_card: float  # in batches of 256
+    ms_alone: float  # a request by itself, median
+
+
+def judged(way: Recommender, test: Logs, truth: Truth | None) -> Scores:
+    """Ask for a card for every solvable test request, and score it."""
+    parts: list[dict[str, np.ndarray]] = []
+    shown, available = [], []
+    seconds = 0.0
+    row = 0
+    alone: list[float] = []
+    for batch in test.batches(BATCH):
+        rows = np.arange(row, row + len(batch))
+        row += len(batch)
+        keep = solvable(batch)
+        if not keep.all():
+            batch, rows = batch.rows(torch.from_numpy(keep)), rows[keep]
+        if not len(batch):
+            continue
+        way.recommend(batch.rows(slice(0, 1)))  # compile and warm up outside the clock
+        began = time.perf_counter()
+        cards = way.recommend(batch)
+        seconds += time.perf_counter() - began
+        if not alone:
+            alone = [_timed_alone(way, batch, b) for b in range(min(ALONE, len(batch)))]
+        chosen = cards.cpu().numpy().astype(np.int64)
+        value = None if truth is None else truth.value(rows, chosen)
+        parts.append({"request": rows, **_scored(batch, chosen, value)})
+        item = batch.item.numpy()
+        shown.append(np.where(chosen >= 0, np.take_along_axis(item, chosen.clip(0), 1), -1).ravel())
+        available.append(np.where(batch.present.numpy(), item, -1).ravel())
+    if not parts:
+        raise DataError(f"{test.view.path}: no test request has a valid card, so there is nothing to compare")
+    longest = max(part["cards"].shape[1] for part in parts)
+    for part in parts:
+        gap = longest - part["cards"].shape[1]
+        part["cards"] = np.pad(part["cards"], ((0, 0), (0, gap)), constant_values=-1)
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Scores(
+        **joined,
+        coverage=metrics.coverage(np.concatenate(shown), np.concatenate(available)),
+        ms_per_card=1e3 * seconds / len(joined["cards"]),
+        ms_alone=1e3 * float(np.median(alone)),
+    )
+
+
+def _timed_alone(way: Recommender, batch: Batch, b: int) -> float:
+    one = batch.rows(slice(b, b + 1))
+    began = time.perf_counter()
+    way.recommend(one)
+    return time.perf_counter() - began
+
+
+def _scored(batch: Batch, cards: Int[np.ndarray, "B K"], value: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Every per-request figure of one batch."""
+    nothing = np.full(len(cards), np.nan)
+    precision = hit_ratio = nothing
+    if batch.clicked_position is not None:
+        precision = metrics.found_click(cards, batch.clicked_position.numpy())
+    if batch.card is not None and batch.clicked is not None:
+        hit_ratio = metrics.overlap(cards, batch.card.numpy(), batch.clicked.numpy())
+    diversity = nothing
+    if batch.item_features is not None:
+        distance = metrics.cosine_distance(batch.item_features.numpy().astype(np.float64))
+        diversity = metrics.diversity(cards, distance)
+    return {
+        "cards": cards,
+        "precision": precision,
+        "hit_ratio": hit_ratio,
+        "valid": metrics.valid_cards(batch.requests(), cards).astype(np.float64),
+        "diversity": diversity,
+        "value": nothing if value is None else value,
+    }
+
+
+def write_result(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """One .npz without pickles, its header as JSON text inside; whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+            np.savez_compressed(file, header=text, **arrays)  # type: ignore[arg-type]
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_result(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+    """What `write_result` wrote; None where there is nothing, or nothing whole."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
+            arrays = {name: held[name] for name in held.files}
+        header: dict[str, Any] = json.loads(arrays.pop("header").tobytes())
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        return None
+    return header, arrays

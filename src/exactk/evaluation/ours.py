@@ -1,0 +1,103 @@
+"""Our own two methods under the rivals' contract: GAttN trained with RLfD, and the pair value searched exactly.
+
+Knows the presets; trials and epochs are the budget's, as for everyone else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from exactk.config import Config, preset
+from exactk.evaluation import metrics
+from exactk.learning import phases
+from exactk.learning.decide import PairValueSearch, PolicyWriter
+from exactk.models.pairvalue import PairValue
+from exactk.problem.batch import Batch
+from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
+from exactk.rivals.training import settings_for
+
+OURS: dict[str, str] = {
+    "gattn": "exactk.evaluation.ours:fit_gattn",
+    "pair-value": "exactk.evaluation.ours:fit_pair_value",
+}
+RATES = (1.0, 3.0)  # times the preset's own learning rate
+
+
+def fit_pair_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+    """A learned value of items and pairs, maximised by the clique engine; tuned by its log loss on validation."""
+    trained, config, chosen, score = tuned_value(train, valid, budget)
+    assert isinstance(trained.models.value, PairValue)
+    return Fitted(
+        {"pair value + exact": PairValueSearch(trained.models.value, config.pair_value)}, chosen, score
+    )
+
+
+def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+    """GAttN by demonstrations and rewards; the reward is tuned first, the policy trained once under the best one."""
+    base: dict[str, Any] = {"model": "policy"}
+    chosen: Setting = settings(train)[0]
+    if train.view.clicked.all():  # no card that was not clicked: no reward to learn, only demonstrations
+        base["training"] = {"alpha": 1.0}
+    else:
+        chosen = tuned_value(train, valid, budget)[2]
+    config = configured(base, chosen, budget)
+    trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
+    assert trained.models.policy is not None
+    writer = PolicyWriter(trained.models.policy, config.policy, trained.models.value, config.reward.caution)
+    return Fitted({"GAttN + RLfD": writer}, chosen)
+
+
+def tuned_value(train: Logs, valid: Logs, budget: Budget) -> tuple[phases.Trained, Config, Setting, float]:
+    """The pair value with the lowest validation log loss."""
+
+    def attempt(setting: Setting) -> tuple[tuple[phases.Trained, Config], float]:
+        config = configured({"model": "pair_value"}, setting, budget)
+        trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
+        losses = [told["log_loss"] for told in trained.history if told.get("event") == "valid"]
+        return (trained, config), -min(losses, default=float("nan"))
+
+    (trained, config), chosen, score = tuned(settings(train), budget, attempt)
+    return trained, config, chosen, score
+
+
+def settings(train: Logs) -> list[Setting]:
+    """The preset as it is first, then other inputs and a faster rate."""
+    return [
+        {"inputs": setting["inputs"], "times_learning_rate": setting["learning_rate"]}
+        for setting in settings_for(train.sizes, RATES)
+    ]
+
+
+def configured(base: dict[str, Any], setting: Setting, budget: Budget) -> Config:
+    """The preset `best` with this setting's inputs and learning rate, the budget's epochs, patience and seed."""
+    best = preset("best")
+    kind, rate = setting["inputs"], setting["times_learning_rate"]
+    common = {"epochs": budget.epochs, "patience": budget.patience}
+    value = {"inputs": kind, **common}
+    return Config.from_dict(
+        {
+            **base,
+            "policy": {"inputs": kind},
+            "reward": {**value, "learning_rate": rate * best.reward.learning_rate},
+            "pair_value": {**value, "learning_rate": rate * best.pair_value.learning_rate},
+            "training": {**common, "seed": budget.seed, "device": "cpu", **base.get("training", {})},
+        },
+        base=best,
+    )
+
+
+def card_figures(cards: Int[Tensor, "B K"], batch: Batch) -> dict[str, Tensor]:
+    """P@K and HR@K of each request with a click; NaN for the others."""
+    if batch.card is None or batch.clicked_position is None or batch.clicked is None:
+        return {}
+    found = metrics.found_click(cards.numpy(), batch.clicked_position.numpy())
+    shared = metrics.overlap(cards.numpy(), batch.card.numpy(), batch.clicked.numpy())
+    return {
+        "precision": torch.from_numpy(np.asarray(found)),
+        "hit_ratio": torch.from_numpy(np.asarray(shared)),
+    }

@@ -1,0 +1,250 @@
+"""From scores request by request to one table: means with intervals, who beats whom and how surely, in figures.
+
+Knows no model and no file; `verdict.py` puts it in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from exactk.evaluation import metrics, offpolicy
+from exactk.evaluation.judging import Scores
+from exactk.evaluation.significance import Interval, bootstrap_interval, holm, paired_permutation
+
+SEED = 7
+HEADLINES = {"value": "true value", "precision": "P@K", "hit_ratio": "HR@K"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A way to pick cards as it came out of the jobs: scores of every seed, or the reason there are none."""
+
+    method: str
+    way: str
+    kind: str  # "ours", "yours", "rival" or "probe"
+    scores: tuple[Scores, ...] = ()
+    train_seconds: float = float("nan")
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+    def mean(self, name: str) -> Float[np.ndarray, "R"]:
+        """A per-request score averaged over the seeds."""
+        averaged: Float[np.ndarray, "R"] = np.mean([getattr(s, name) for s in self.scores], axis=0)
+        return averaged
+
+    def number(self, name: str) -> float:
+        """A figure of the whole run, averaged over the seeds."""
+        return float(np.mean([getattr(s, name) for s in self.scores]))
+
+
+@dataclass(frozen=True)
+class Logged:
+    """The log beside the judged requests."""
+
+    user: Int[np.ndarray, "R"]
+    card: Int[np.ndarray, "R K"]
+    clicked: Bool[np.ndarray, "R"]
+    propensity: Float[np.ndarray, "R"]
+    num_left_out: int  # requests without any valid card
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. Intervals are 95%, resampled by user; None where the data cannot say."""
+
+    method: str
+    way: str
+    kind: str
+    precision: Interval | None
+    hit_ratio: Interval | None
+    value: Interval | None
+    share_of_optimum: Interval | None
+    regret: float | None
+    estimates: Mapping[str, offpolicy.Estimate]
+    valid_rate: float
+    diversity: float | None
+    coverage: float
+    ms_per_card: float
+    ms_alone: float
+    train_seconds: float
+    difference: Interval | None  # headline minus the strongest rival's, request by request
+    p_value: float | None
+    p_adjusted: float | None  # Holm, over all rows tested
+    chosen: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values; NaN becomes null."""
+        told: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Interval):
+                told[name] = value.as_dict()
+            elif name == "estimates":
+                told[name] = {kind: estimate.as_dict() for kind, estimate in self.estimates.items()}
+            elif isinstance(value, float) and np.isnan(value):
+                told[name] = None
+            else:
+                told[name] = dict(value) if isinstance(value, Mapping) else value
+        return told
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The answer: rows best first, what was skipped and why, the headline metric and the strongest rival."""
+
+    rows: tuple[Row, ...]
+    skipped: Mapping[str, str]
+    headline: str
+    strongest_rival: str | None
+    optimum: float | None
+    facts: Mapping[str, Any]
+    seeds: tuple[int, ...]
+
+    def row(self, way: str) -> Row:
+        """One way's line."""
+        return next(row for row in self.rows if row.way == way)
+
+    def headline_of(self, row: Row) -> Interval:
+        """The figure the table is ordered by."""
+        interval: Interval | None = getattr(row, self.headline)
+        return interval or Interval(np.nan, np.nan, np.nan)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values, rows in the order of the table."""
+        from exactk.evaluation.verdict import verdict
+
+        return {
+            "name": "compare",
+            "rows": [row.as_dict() for row in self.rows],
+            "skipped": dict(self.skipped),
+            "headline": self.headline,
+            "strongest_rival": self.strongest_rival,
+            "optimum": self.optimum,
+            "facts": dict(self.facts),
+            "seeds": list(self.seeds),
+            "verdict": verdict(self),
+        }
+
+
+def compared(
+    entries: Sequence[Entry],
+    logged: Logged,
+    optimum: Float[np.ndarray, "R"] | None,
+    facts: Mapping[str, Any],
+    seeds: Sequence[int],
+    models: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
+) -> Comparison:
+    """Means, intervals and paired tests; every row from the same random stream: equal scores, equal intervals.
+
+    `models` are a value model's opinions (of the logged card, of the way's card), by way, for doubly robust estimates.
+    """
+    present = [entry for entry in entries if entry.scores]
+    headline = _headline(present, optimum)
+    averages = {entry.way: entry.mean(headline) for entry in present}
+    rivals = [entry.way for entry in present if entry.kind == "rival"]
+    strongest = max(rivals, key=lambda way: metrics.mean(averages[way]), default=None)
+    tests = {
+        way: _against(averages[way], averages[strongest], logged.user, np.random.default_rng(SEED))
+        for way in averages
+        if strongest is not None and way != strongest
+    }
+    adjusted = dict(zip(tests, holm(np.array([p for _, p in tests.values()])), strict=True)) if tests else {}
+    rows = []
+    for entry in present:
+        difference, p_value = tests.get(entry.way, (None, None))
+        p_adjusted = float(adjusted[entry.way]) if entry.way in adjusted else None
+        opinions = (models or {}).get(entry.way, (None, None))
+        rows.append(
+            _row(
+                entry, logged, optimum, difference, p_value, p_adjusted, opinions, np.random.default_rng(SEED)
+            )
+        )
+    rows.sort(key=lambda row: -_sortable(getattr(row, headline)))
+    return Comparison(
+        rows=tuple(rows),
+        skipped={entry.way: entry.reason for entry in entries if not entry.scores},
+        headline=headline,
+        strongest_rival=strongest,
+        optimum=None if optimum is None else float(optimum.mean()),
+        facts={**facts, "judged": len(logged.user), "without_valid_card": logged.num_left_out},
+        seeds=tuple(seeds),
+    )
+
+
+def _headline(entries: Sequence[Entry], optimum: np.ndarray | None) -> str:
+    """True value where it is known, else P@K, else HR@K."""
+    if optimum is not None:
+        return "value"
+    clicks = any(not np.isnan(entry.mean("precision")).all() for entry in entries)
+    return "precision" if clicks else "hit_ratio"
+
+
+def _against(
+    ours: Float[np.ndarray, "R"],
+    theirs: Float[np.ndarray, "R"],
+    user: Int[np.ndarray, "R"],
+    rng: np.random.Generator,
+) -> tuple[Interval, float]:
+    """The paired difference with its interval, and the p-value of no difference."""
+    return bootstrap_interval(ours - theirs, rng, groups=user), paired_permutation(ours, theirs, rng, user)
+
+
+def _row(
+    entry: Entry,
+    logged: Logged,
+    optimum: Float[np.ndarray, "R"] | None,
+    difference: Interval | None,
+    p_value: float | None,
+    p_adjusted: float | None,
+    opinions: tuple[np.ndarray | None, np.ndarray | None],
+    rng: np.random.Generator,
+) -> Row:
+    value = entry.mean("value")
+    diversity = metrics.mean(entry.mean("diversity"))
+    estimates = offpolicy.estimate_value(
+        entry.scores[0].cards,
+        logged.card,
+        logged.clicked,
+        logged.propensity,
+        rng,
+        *opinions,
+        groups=logged.user,
+    )
+    known = optimum is not None
+    return Row(
+        method=entry.method,
+        way=entry.way,
+        kind=entry.kind,
+        precision=_interval(entry.mean("precision"), logged.user, rng),
+        hit_ratio=_interval(entry.mean("hit_ratio"), logged.user, rng),
+        value=_interval(value, logged.user, rng) if known else None,
+        share_of_optimum=None
+        if optimum is None
+        else bootstrap_interval(value, rng, over=optimum, groups=logged.user),
+        regret=None if optimum is None else metrics.mean(metrics.regret(value, optimum)),
+        estimates=estimates,
+        valid_rate=metrics.mean(entry.mean("valid")),
+        diversity=None if np.isnan(diversity) else diversity,
+        coverage=entry.number("coverage"),
+        ms_per_card=entry.number("ms_per_card"),
+        ms_alone=entry.number("ms_alone"),
+        train_seconds=entry.train_seconds,
+        difference=difference,
+        p_value=p_value,
+        p_adjusted=p_adjusted,
+        chosen=entry.chosen,
+    )
+
+
+def _interval(
+    values: Float[np.ndarray, "R"], user: Int[np.ndarray, "R"], rng: np.random.Generator
+) -> Interval | None:
+    return None if np.isnan(values).all() else bootstrap_interval(values, rng, groups=user)
+
+
+def _sortable(interval: Interval | None) -> float:
+    return -np.inf if interval is None or np.isnan(interval.estimate) else interval.estimate

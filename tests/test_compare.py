@@ -1,0 +1,306 @@
+"""Comparisons: the table from known scores, the words from the table, and the jobs under fire."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from exactk.data import Dataset
+from exactk.errors import InputError
+from exactk.evaluation.compare import compare, method_names
+from exactk.evaluation.figures import value_against_latency
+from exactk.evaluation.judging import Scores, judged, read_result, write_result
+from exactk.evaluation.table import Comparison, Entry, Logged, compared
+from exactk.evaluation.verdict import markdown, verdict
+from exactk.rivals.contract import Logs
+from exactk.rivals.counting import fit_popularity, fit_random
+from rival_logs import TINY, planted_log, planted_logs
+
+REQUESTS = 400
+
+
+def scores(level: float, seed: int = 0, noise: float = 0.1, num: int = REQUESTS) -> Scores:
+    """Scores whose true value is `level` on average; the same seed makes the same noise."""
+    rng = np.random.default_rng(seed)
+    value = np.clip(level + rng.normal(0, noise, num), 0, 1)
+    return Scores(
+        request=np.arange(num),
+        cards=rng.integers(0, 9, (num, 2)),
+        precision=(rng.random(num) < level).astype(float),
+        hit_ratio=np.full(num, level),
+        valid=np.ones(num),
+        diversity=np.full(num, np.nan),
+        value=value,
+        coverage=0.5,
+        ms_per_card=1.0,
+        ms_alone=2.0,
+    )
+
+
+def logged(num: int = REQUESTS) -> Logged:
+    return Logged(
+        user=np.arange(num),
+        card=np.tile(np.array([0, 1]), (num, 1)),
+        clicked=np.ones(num, bool),
+        propensity=np.full(num, np.nan),
+        num_left_out=3,
+    )
+
+
+def table(entries: Sequence[Entry], with_truth: bool = True) -> Comparison:
+    optimum = np.full(REQUESTS, 0.8) if with_truth else None
+    return compared(entries, logged(), optimum, {"K": 2, "N": 9}, (0,))
+
+
+def test_the_table_is_ordered_by_true_value_and_tests_against_the_strongest_rival() -> None:
+    found = table(
+        [
+            Entry("weak", "weak", "rival", (scores(0.3, 1),), 1.0),
+            Entry("gattn", "GAttN", "ours", (scores(0.6, 2),), 5.0),
+            Entry("strong", "strong", "rival", (scores(0.5, 3),), 2.0),
+            Entry("least-seen", "least seen", "probe", (scores(0.9, 4),), 0.0),
+        ]
+    )
+    assert [row.way for row in found.rows] == ["least seen", "GAttN", "strong", "weak"]
+    assert found.strongest_rival == "strong"
+    ours = found.row("GAttN")
+    assert ours.p_value is not None
+    assert ours.p_value < 0.001
+    assert ours.difference is not None
+    assert ours.difference.low < 0.1 < ours.difference.high
+    assert ours.share_of_optimum is not None
+    assert ours.share_of_optimum.estimate == pytest.approx(0.6 / 0.8, abs=0.02)
+    assert ours.regret == pytest.approx(0.2, abs=0.02)
+    assert found.row("strong").p_value is None
+    assert found.optimum == pytest.approx(0.8)
+
+
+def test_seeds_are_averaged_request_by_request() -> None:
+    one, two = scores(0.5, 1), scores(0.7, 2)
+    found = table([Entry("a", "a", "rival", (one, two), 1.0)])
+    value = found.row("a").value
+    assert value is not None
+    assert value.estimate == pytest.approx((one.value.mean() + two.value.mean()) / 2)
+
+
+def test_without_truth_the_headline_is_precision_and_without_clicks_hit_ratio() -> None:
+    entry = Entry("a", "a", "rival", (scores(0.5),), 1.0)
+    assert table([entry], with_truth=False).headline == "precision"
+    blind = replace(entry, scores=(replace(entry.scores[0], precision=np.full(REQUESTS, np.nan)),))
+    assert table([blind], with_truth=False).headline == "hit_ratio"
+
+
+def test_the_verdict_says_when_a_rival_wins() -> None:
+    found = table(
+        [
+            Entry("gattn", "GAttN", "ours", (scores(0.5, 1),), 5.0),
+            Entry("strong", "strong", "rival", (scores(0.6, 2),), 2.0),
+        ]
+    )
+    said = " ".join(verdict(found))
+    assert "Highest true value: strong" in said
+    assert "A rival wins this table." in said
+    assert "GAttN is 0.1" in said
+    assert "below strong" in said
+
+
+def test_the_verdict_does_not_call_noise_a_win() -> None:
+    same = scores(0.5, 1)
+    found = table(
+        [
+            Entry(
+                "gattn",
+                "GAttN",
+                "ours",
+                (replace(same, value=same.value + 1e-4 * np.sin(np.arange(REQUESTS)) + 1e-6),),
+                5.0,
+            ),
+            Entry("strong", "strong", "rival", (same,), 2.0),
+        ]
+    )
+    assert "which may be chance" in verdict(found)[0]
+
+
+def test_the_verdict_warns_of_a_leak_and_of_popularity_doing_as_well() -> None:
+    found = table(
+        [
+            Entry("random", "random", "rival", (scores(0.2, 1),), 0.0),
+            Entry("popularity", "popularity exact", "rival", (scores(0.5, 2),), 0.0),
+            Entry("deep", "deep", "rival", (scores(0.503, 3),), 9.0),
+            Entry("least-seen", "least seen", "probe", (scores(0.95, 4),), 0.0),
+        ],
+        with_truth=False,
+    )
+    said = " ".join(verdict(found))
+    assert "this split leaks" in said
+    assert "3 test requests have no valid card" in said
+    assert "No off-policy estimate: no propensity recorded" in said
+
+
+def test_markdown_has_a_line_per_method_and_leaves_out_what_nobody_knows() -> None:
+    found = table(
+        [Entry("a", "a", "rival", (scores(0.5),), 1.0), Entry("b", "b", "ours", (scores(0.4),), 1.0)]
+    )
+    text = markdown(found)
+    head = text.splitlines()[0]
+    assert "P@2" in head
+    assert "diversity" not in head
+    assert "| **b** |" in text
+    assert text.splitlines()[2].startswith("| a |")
+
+
+def test_the_answer_is_plain_json(tmp_path: Path) -> None:
+    found = table([Entry("a", "a", "rival", (scores(0.5),), float("nan"))])
+    again = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert again["rows"][0]["train_seconds"] is None
+    assert again["rows"][0]["estimates"]["snips"]["interval"] is None
+    assert again["verdict"]
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'plot'")
+    found = table(
+        [Entry("a", "a", "rival", (scores(0.5),), 1.0), Entry("b", "b", "ours", (scores(0.4),), 1.0)]
+    )
+    path = value_against_latency(found, tmp_path / "plot.png")
+    assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_judging_counts_by_hand(tmp_path: Path) -> None:
+    train, valid, test = planted_logs(tmp_path / "log", num=300, features=True)
+    way = fit_popularity(train, valid, TINY).ways["popularity exact"]
+    found = judged(way, test, None)
+    batch = test.view.batch(test.vocabulary)
+    cards = way.recommend(batch).numpy()
+    clicked = batch.clicked_position.numpy() if batch.clicked_position is not None else np.empty(0)
+    hits = [c in card for c, card in zip(clicked, cards, strict=True) if c >= 0]
+    assert np.nanmean(found.precision) == pytest.approx(np.mean(hits))
+    assert found.valid.min() == 1.0
+    assert 0 < found.coverage <= 1
+    assert found.ms_per_card > 0
+    assert np.isnan(found.value).all()
+
+
+def test_a_result_file_is_whole_or_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    write_result(path, {"key": "k"}, {"a": np.arange(3)})
+    held = read_result(path)
+    assert held is not None
+    assert held[0] == {"key": "k"}
+    assert held[1]["a"].tolist() == [0, 1, 2]
+    path.write_bytes(path.read_bytes()[:40])
+    assert read_result(path) is None
+    assert read_result(tmp_path / "none.npz") is None
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return planted_log(tmp_path_factory.mktemp("log") / "log", num=600)
+
+
+@pytest.fixture
+def import_test_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run in processes of their own: they find the test methods by the path."""
+    here = str(Path(__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.mark.usefixtures("import_test_methods")
+def test_a_failing_method_is_listed_with_its_reason_and_loses_nobody(log: Dataset, tmp_path: Path) -> None:
+    told: list[str] = []
+    methods = ["random", "compare_methods:fit_lacking", "compare_methods:fit_crashing"]
+    found = compare(log, methods, out=tmp_path / "out", budget=TINY, jobs=2, tell=told.append)
+    assert [row.way for row in found.rows] == ["random"]
+    assert "needs 'unobtainium'" in found.skipped["compare_methods:fit_lacking"]
+    assert found.skipped["compare_methods:fit_crashing"] == "exit 9: out of luck"
+    assert any("random-seed0 done" in line for line in told)
+    assert "Not in the table" in " ".join(verdict(found))
+
+
+@pytest.mark.usefixtures("import_test_methods")
+def test_an_interrupted_comparison_goes_on_with_what_is_missing(
+    log: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = tmp_path / "marks"
+    monkeypatch.setenv("EXACTK_TEST_MARKS", str(marks))
+    method = "compare_methods:fit_counted"
+    out = tmp_path / "out"
+
+    def run() -> int:
+        compare(log, [method], out=out, budget=TINY, tell=lambda _: None)
+        return len(marks.read_text().splitlines())
+
+    assert run() == 1
+    assert run() == 1, "a finished result is not run again"
+    result = out / "compare_methods.fit_counted-seed0.npz"
+    result.write_bytes(result.read_bytes()[:100])
+    assert run() == 2, "a damaged result is"
+    compare(log, [method], out=out, budget=replace(TINY, epochs=3), tell=lambda _: None)
+    assert len(marks.read_text().splitlines()) == 3, "and so is one of another budget"
+
+
+@pytest.mark.usefixtures("import_test_methods")
+def test_a_method_that_never_ends_is_stopped(log: Dataset, tmp_path: Path) -> None:
+    found = compare(
+        log,
+        ["compare_methods:fit_sleeping"],
+        out=tmp_path / "o",
+        budget=TINY,
+        tell=lambda _: None,
+        limit_seconds=8.0,
+    )
+    assert found.skipped["compare_methods:fit_sleeping"].startswith("killed after 8 s")
+    assert verdict(found) == ["No method finished, so there is nothing to compare."]
+
+
+def test_learning_beats_chance_in_a_whole_comparison(log: Dataset, tmp_path: Path) -> None:
+    studious = replace(TINY, epochs=20, patience=20)
+    found = compare(
+        log, ["random", "mf-softmax"], out=tmp_path / "out", budget=studious, jobs=1, tell=lambda _: None
+    )
+    assert not found.skipped
+    assert found.headline == "precision"
+    assert found.rows[-1].way == "random"
+    assert found.strongest_rival in ("MF softmax greedy", "MF softmax exact")
+    assert all(row.valid_rate == 1.0 for row in found.rows)
+    assert found.facts["test"] == 60
+
+
+def test_a_fitted_recommender_is_judged_beside_the_others(log: Dataset, tmp_path: Path) -> None:
+    train, valid, test = log.split()
+    vocabulary = train.vocabulary()
+
+    class Fitted:
+        def __init__(self) -> None:
+            self.vocabulary = vocabulary
+
+    class Mine:
+        fitted = Fitted()
+        decider = fit_random(Logs(train, vocabulary), Logs(valid, vocabulary), TINY).ways["random"]
+
+    found = compare(
+        (train, valid, test), ["random"], fitted={"mine": Mine()}, budget=TINY, tell=lambda _: None
+    )
+    assert {row.way: row.kind for row in found.rows} == {"mine": "yours", "random": "rival"}
+    assert found.row("mine").precision == found.row("random").precision
+
+
+def test_unknown_methods_are_refused_before_anything_runs(log: Dataset) -> None:
+    with pytest.raises(InputError, match="unknown method 'deeprnak'; there are random"):
+        compare(log, ["deeprnak"])
+    assert {"gattn", "pair-value", "least-seen"} <= set(method_names())
+
+
+def test_an_empty_part_is_refused(log: Dataset) -> None:
+    train, valid, test = log.split()
+    nothing: Any = slice(0, 0)
+    with pytest.raises(InputError, match="one part is empty"):
+        compare((train, valid, test.take(nothing)), ["random"])
