@@ -140,7 +140,7 @@ class Dataset:
         epoch: int = 0,
         start: int = 0,
     ) -> Iterator[Batch]:
-        """Batches start, start + 1, ... of an epoch; the order is a function of (seed, epoch), None keeps the view's."""
+        """Batches start, start + 1, ... of an epoch, in an order fixed by (seed, epoch); None keeps the view's."""
         if batch_size < 1 or start < 0:
             raise InputError(
                 f"batch_size must be at least 1 and start at least 0, got {batch_size} and {start}"

@@ -132,7 +132,10 @@ def _sha256(path: Path) -> str:
 
 
 def _ids(path: Path) -> list[int]:
-    return [_number(path, line, text) for line, text in enumerate(path.read_text().split(), 1)]
+    try:
+        return list(map(int, path.read_text().split()))
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from error
 
 
 def _impressions(folder: Path, suffix: str, part: str) -> Iterator[dict[str, Any]]:
@@ -169,13 +172,9 @@ def _lines(path: Path) -> list[tuple[list[int], list[int], list[int]]]:
         fields = text.split("\t")
         if len(fields) != 3:
             raise DataError(f"{path}: line {line} has {len(fields)} tab-separated fields, not 3")
-        first, second, third = ([_number(path, line, one) for one in field.split(",")] for field in fields)
+        try:
+            first, second, third = (list(map(int, field.split(","))) for field in fields)
+        except ValueError as error:
+            raise DataError(f"{path}: line {line}: {error}") from error
         read.append((first, second, third))
     return read
-
-
-def _number(path: Path, line: int, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise DataError(f"{path}: line {line}: {text!r} is not a number") from error
