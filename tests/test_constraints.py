@@ -101,7 +101,7 @@ def test_minimum_distance_measures_a_right_triangle() -> None:
     corners = np.array([[[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]]])  # sides 3, 4, 5
     assert verdict(MinimumDistance("at", 4), columns(at=corners)) == [(0, 2), (1, 2)]
     assert verdict(MinimumDistance("at", 5), columns(at=corners)) == [(1, 2)]
-    far_from_home = corners + 1e6  # the matrix product alone would lose these digits
+    far_from_home = corners + 1e8  # squares of these lose their last digits, and with them the triangle
     assert verdict(MinimumDistance("at", 5), columns(at=far_from_home)) == [(1, 2)]
     assert verdict(MinimumDistance("at", 5.0001), columns(at=far_from_home)) == []
 

@@ -459,15 +459,23 @@ def test_a_single_call_costs_well_under_a_millisecond() -> None:
     assert min(seconds) < 0.005  # five times the promise: the type checker of the tests runs along
 
 
-def test_no_time_at_all_still_gives_a_valid_card_or_the_proof_that_there_is_none() -> None:
-    scores, pair = hard_request(60)
-    allowed = np.random.default_rng(1).random((60, 60)) < 0.5
+@pytest.mark.parametrize("with_pairs", [False, True])
+def test_no_time_at_all_still_gives_a_valid_card_or_the_proof_that_there_is_none(with_pairs: bool) -> None:
+    # A planted card of 16 among 120, made of the items with the lowest scores: no greedy start comes upon it.
+    generator = np.random.default_rng(0)
+    planted = generator.choice(120, 16, replace=False)
+    allowed = generator.random((120, 120)) < 0.7
     allowed &= allowed.T
-    card = solve(scores, 5, pair, allowed=allowed, time_limit=1e-9)
+    allowed[np.ix_(planted, planted)] = True
+    scores, pair = hard_request(120)
+    scores[planted] -= 3
+    pairs = pair if with_pairs else None
+    card = solve(scores, 16, pairs, allowed=allowed, time_limit=1e-9)
+    assert len(set(card.positions)) == 16
     assert all(allowed[i, j] for i, j in combinations(card.positions, 2))
-    assert card.value == pytest.approx(
-        sum(scores[p] for p in card.positions) + sum(pair[i, j] for i, j in combinations(card.positions, 2))
-    )
-    assert card.bound >= solve(scores, 5, pair, allowed=allowed).value - 1e-9
+    together = sum(pair[i, j] for i, j in combinations(card.positions, 2)) if with_pairs else 0.0
+    assert card.value == pytest.approx(sum(scores[p] for p in card.positions) + together)
+    assert not card.optimal
+    assert card.bound > card.value
     with pytest.raises(InfeasibleError):
-        solve(scores, 2, pair, allowed=np.zeros((60, 60)), time_limit=1e-9)
+        solve(scores, 2, pairs, allowed=np.zeros((120, 120)), time_limit=1e-9)

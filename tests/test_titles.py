@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -98,6 +99,14 @@ def test_the_threshold_is_met_exactly_when_the_true_ratio_reaches_it(
     for i, first in enumerate(words):
         for j, second in enumerate(words):
             assert far[i, j] == (ned_over_every_path(first, second) >= threshold)
+
+
+def test_every_threshold_on_every_pair_of_short_words_is_decided_right() -> None:
+    words = ["".join(letters) for size in range(4) for letters in product("abc", repeat=size)]
+    ratio = [[ned_over_every_path(first, second) for second in words] for first in words]
+    for threshold in sorted({value for row in ratio for value in row}):
+        far = far_apart(words, words, float(threshold), "ned")
+        assert far.tolist() == [[value >= threshold for value in row] for row in ratio]
 
 
 @settings(max_examples=100, deadline=None)

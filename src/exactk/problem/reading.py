@@ -41,7 +41,7 @@ class Asked:
         N = int(present.sum(1).max(initial=0))
         rows, present = rows[:, :N], present[:, :N]
         return Part(
-            scores=np.where(present, self.scores[rows], 0.0),
+            scores=self.scores[rows],
             columns={name: values[rows] for name, values in self.columns.items()},
             present=present,
         )
