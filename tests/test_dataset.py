@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -280,3 +284,37 @@ def test_ragged_features_and_repeated_ids_are_refused_by_row(tmp_path: Path) -> 
 def test_an_empty_log_opens_and_has_no_batches(tmp_path: Path) -> None:
     dataset = Dataset.open(write_log(tmp_path / "log", [ROW])).take(slice(0, 0))
     assert list(dataset.batches(dataset.vocabulary(), 4, seed=0)) == []
+
+
+LARGER_THAN_MEMORY = """
+    import resource, sys
+    from exactk.data import Dataset
+    dataset = Dataset.open(sys.argv[1])
+    vocabulary = dataset.vocabulary()
+    next(iter(dataset.batches(vocabulary, 16, seed=0)))
+    used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
+    limit = used + int(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # memory of its own: mapped files do not count
+    try:
+        bytearray(3 * int(sys.argv[2]))
+    except MemoryError:
+        print(sum(len(batch) for batch in dataset.batches(vocabulary, 16, seed=0)))
+"""
+
+
+def test_a_log_larger_than_the_memory_allowed_is_batched_all_the_same(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    names = [f"i{i}" for i in range(400)]
+    rows = [
+        {"request_id": r, "user_id": 0, "candidates": names, "card": names[:3], "graph": rng.bytes(9975)}
+        for r in range(6000)
+    ]
+    path = write_log(tmp_path / "log", rows)
+    allowed = 16 << 20
+    Dataset.open(path)
+    assert sum(file.stat().st_size for file in path.glob(".index/*/*.bin")) > 4 * allowed
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LARGER_THAN_MEMORY), str(path), str(allowed)],
+        capture_output=True, text=True, timeout=200, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.stdout.strip() == "6000", done.stderr
