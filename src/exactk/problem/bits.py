@@ -7,12 +7,13 @@ Knows no graph. Sets of positions are rows of uint64 words, position p in bit p 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, no_type_check
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from exactk.problem.compiling import compiled as compiled
 
 ONE = np.uint64(1)
 CLOCK = getattr(time, "CLOCK_MONOTONIC", 1)
@@ -22,11 +23,6 @@ _pair_of_words: Any = types.CPointer
 _clock_gettime = types.ExternalFunction(
     "clock_gettime", types.int32(types.int32, _pair_of_words(types.int64))
 )
-
-
-def compiled(kernel: Callable[..., Any]) -> Any:
-    """Compile to machine code, cached on disk, without the interpreter lock."""
-    return njit(cache=True, nogil=True, error_model="numpy")(kernel)
 
 
 @intrinsic
