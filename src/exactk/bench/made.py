@@ -1,0 +1,47 @@
+"""Requests and policies made up for measuring: random ids, random graphs, weights drawn from a seed.
+
+Knows no files.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from exactk.config import InputSizes, PolicyConfig
+from exactk.models.policy import Policy
+from exactk.problem.batch import Batch
+
+SIZES = InputSizes(num_users=10_000, num_items=100_000)
+
+
+def made_batch(
+    num_requests: int,
+    num_candidates: int,
+    card_size: int,
+    density: float,
+    seed: int,
+    sizes: InputSizes = SIZES,
+) -> Batch:
+    """Random requests whose pairs are allowed with probability `density`."""
+    generator = torch.Generator().manual_seed(seed)
+    B, N = num_requests, num_candidates
+    forbidden = (torch.rand(B, N, N, generator=generator) > density).triu(1)
+    return Batch(
+        user=torch.randint(sizes.num_users, (B,), generator=generator),
+        item=torch.randint(sizes.num_items, (B, N), generator=generator),
+        present=torch.ones(B, N, dtype=torch.bool),
+        graph=~(forbidden | forbidden.transpose(1, 2)),
+        card_size=torch.full((B,), card_size),
+        pinned=torch.zeros(B, N, dtype=torch.bool),
+        group=torch.zeros(B, 0, N, dtype=torch.long),
+        cap=torch.zeros(B, 0, dtype=torch.long),
+    )
+
+
+def made_policy(seed: int, config: PolicyConfig | None = None, sizes: InputSizes = SIZES) -> Policy:
+    """A policy of the paper's size, its weights doubled so that its choices are as decided as a trained one's."""
+    policy = Policy(config or PolicyConfig(), sizes, torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.mul_(2.0)
+    return policy.eval()
