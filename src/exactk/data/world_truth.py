@@ -2,15 +2,16 @@
 
 Knows neither logs nor features. For user u and card A, with liking l and pair effect w,
 
-    logit P(click | A, u) = bias + sum_i l(u, i) + strength * coordination(u) * sum_{i<j} w(i, j) + theme * T(A)
+    logit P(click | A, u) = bias + sum_i l(u, i) + strength * coordination_u * sum_{i<j} w(i, j) + theme * T(A)
 
-    l(u, i) = TASTE <taste_u, style_i> + QUALITY quality_i - PRICE (price_i - budget_u)^2
-    w(i, j) = COMPLEMENT c(i, j)                                              in two categories, c of `COMPLEMENTS`
-            = -SAME_CATEGORY - NEAR_DUPLICATE exp(-|style_i - style_j|^2 / 0.25)    in one category
+    l(u, i) = taste <taste_u, style_i> + quality quality_i - price (price_i - budget_u)^2
+    w(i, j) = complement c(i, j)                                  in two categories, c of `COMPLEMENTS`
+            = -same_category - near_duplicate exp(-|style_i - style_j|^2 / LIKENESS)    in one category
     T(A)    = how many themes are shared by at least three items of A
 
-so that with theme = 0 the best card is a K-clique of the most node and pair weight. Given a click, item i of A is the
-clicked one with probability softmax(CHOICE * appeal_i), appeal_i = l(u, i) + half of the effects of its pairs.
+with the sizes of `Effects`. With theme = 0 the best card is a K-clique of the most node and pair weight. Given a
+click, item i of A is the clicked one with probability softmax(CHOICE * appeal_i), where appeal_i is l(u, i) plus half
+of the effect of each of its pairs.
 """
 
 from __future__ import annotations
@@ -20,18 +21,27 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from exactk.data.world_catalogue import Catalogue, People
+from exactk.data.world_latents import Goods, People
 from exactk.data.world_config import THEMES, complement_table
 from exactk.problem.bits import compiled
 
-TASTE = 0.45
-QUALITY = 0.25
-PRICE = 0.10
-COMPLEMENT = 0.35
-SAME_CATEGORY = 0.15
-NEAR_DUPLICATE = 0.35
 CHOICE = 2.0
+LIKENESS = 0.25  # squared distance of styles at which the effect of near-duplicates has fallen to 1/e
 THEMED = 3  # items that must share a theme before it pays
+
+
+class Effects(NamedTuple):
+    """The sizes of all effects, in log-odds."""
+
+    taste: float = 0.8
+    quality: float = 0.5
+    price: float = 0.1
+    complement: float = 0.5
+    same_category: float = 0.3
+    near_duplicate: float = 0.4
+
+
+DEFAULT_EFFECTS = Effects()
 
 
 class Truth(NamedTuple):
@@ -46,11 +56,14 @@ class Truth(NamedTuple):
     price: np.ndarray
     quality: np.ndarray
     complement: np.ndarray
+    effects: Effects
     strength: float
     theme_gain: float
 
 
-def truth_of(people: People, items: Catalogue, strength: float, theme: float) -> Truth:
+def truth_of(
+    people: People, items: Goods, strength: float, theme: float, effects: Effects = DEFAULT_EFFECTS
+) -> Truth:
     """Lay the latent values of users and items out for the click model; no copies."""
     return Truth(
         people.taste,
@@ -61,20 +74,29 @@ def truth_of(people: People, items: Catalogue, strength: float, theme: float) ->
         items.style,
         items.price,
         items.quality,
-        COMPLEMENT * complement_table(),
+        complement_table(),
+        effects,
         float(strength),
         float(theme),
     )
+
+
+def likings(
+    truth: Truth, users: Int64[np.ndarray, "B"], items: Int64[np.ndarray, "B N"]
+) -> Float64[np.ndarray, "B N"]:
+    """What each item adds to the log-odds by itself."""
+    node = np.empty(items.shape)
+    _like(truth, users, items, node)
+    return node
 
 
 def node_pair(
     truth: Truth, users: Int64[np.ndarray, "B"], items: Int64[np.ndarray, "B N"]
 ) -> tuple[Float64[np.ndarray, "B N"], Float64[np.ndarray, "B N N"]]:
     """Likings and pair effects (strength and coordination included) of B requests; pairs symmetric, diagonal 0."""
-    B, N = items.shape
-    node, pair = np.empty((B, N)), np.empty((B, N, N))
-    _weigh(truth, users, items, node, pair)
-    return node, pair
+    pair = np.empty((*items.shape, items.shape[1]))
+    _pair(truth, users, items, pair)
+    return likings(truth, users, items), pair
 
 
 def theme_gain(truth: Truth, items: Int64[np.ndarray, "B K"]) -> Float64[np.ndarray, "B"]:
@@ -109,25 +131,37 @@ def sigmoid(logits: Float64[np.ndarray, "*S"]) -> Float64[np.ndarray, "*S"]:
 
 @compiled
 @no_type_check
-def _weigh(truth, users, items, node, pair):
+def _like(truth, users, items, node):
     B, N = items.shape
+    effects = truth.effects
     for b in range(B):
         u = users[b]
-        scale = truth.strength * truth.coordination[u]
         for a in range(N):
             i = items[b, a]
             agreement = 0.0
             for d in range(truth.taste.shape[1]):
                 agreement += np.float64(truth.taste[u, d]) * truth.style[i, d]
             distance = np.float64(truth.price[i]) - truth.budget[u]
-            node[b, a] = TASTE * agreement + QUALITY * truth.quality[i] - PRICE * distance * distance
+            node[b, a] = effects.taste * agreement + effects.quality * truth.quality[i]
+            node[b, a] -= effects.price * distance * distance
+
+
+@compiled
+@no_type_check
+def _pair(truth, users, items, pair):
+    B, N = items.shape
+    effects = truth.effects
+    for b in range(B):
+        scale = truth.strength * truth.coordination[users[b]]
+        for a in range(N):
+            i = items[b, a]
             pair[b, a, a] = 0.0
             for c in range(a):
                 j = items[b, c]
-                effect = truth.complement[truth.category[i], truth.category[j]]
+                effect = effects.complement * truth.complement[truth.category[i], truth.category[j]]
                 if truth.category[i] == truth.category[j]:
                     apart = 0.0
                     for d in range(truth.style.shape[1]):
                         apart += (np.float64(truth.style[i, d]) - truth.style[j, d]) ** 2
-                    effect = -SAME_CATEGORY - NEAR_DUPLICATE * np.exp(-apart / 0.25)
+                    effect = -effects.same_category - effects.near_duplicate * np.exp(-apart / LIKENESS)
                 pair[b, a, c] = pair[b, c, a] = scale * effect

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int8, Int32, Int64
@@ -22,17 +23,17 @@ UNTHEMED = 0.25
 # A theme is at home in these categories (weight 6 against 1 elsewhere).
 _AT_HOME = {
     "winter": ("hat", "scarf", "gloves", "coat", "thermos", "blanket"),
-    "wedding": ("dress", "handbag", "heels", "vase", "lamp", "hat"),
-    "campus": ("jeans", "shirt", "sneakers", "backpack", "lamp", "coat"),
-    "camping": ("backpack", "tent", "lantern", "thermos", "gloves", "sneakers"),
-    "teatime": ("teapot", "teacup", "vase", "cushion", "dress", "shirt"),
-    "cosy": ("cushion", "blanket", "lamp", "scarf", "teacup", "lantern"),
+    "wedding": ("dress", "handbag", "heels", "hat", "lamp", "teapot"),
+    "campus": ("jeans", "sneakers", "backpack", "coat", "lamp", "thermos"),
+    "camping": ("backpack", "tent", "thermos", "gloves", "sneakers", "lamp"),
+    "teatime": ("teapot", "teacup", "dress", "scarf", "blanket", "handbag"),
+    "cosy": ("blanket", "lamp", "scarf", "teacup", "coat", "teapot"),
 }
 
 
 @dataclass(frozen=True)
 class People:
-    """Per user: what they like (standard normal), the price level they shop at, how much they care for outfits."""
+    """Per user: taste (of length sqrt(D)), the price level they shop at, how much they care for what goes together."""
 
     taste: Float32[np.ndarray, "U D"]
     budget: Float32[np.ndarray, "U"]
@@ -41,8 +42,11 @@ class People:
 
 
 @dataclass(frozen=True)
-class Catalogue:
-    """Per item: its latent truth. Listings of one product (a family) are neighbours: `family` never falls."""
+class Goods:
+    """Per item: its latent truth. Listings of one product (a family) are neighbours: `family` never falls.
+
+    `words` are raw draws, one for the product and two for the seller, of which `world_titles.py` makes titles.
+    """
 
     category: Int8[np.ndarray, "I"]
     theme: Int8[np.ndarray, "I"]
@@ -62,8 +66,7 @@ class Geometry:
     brand_tier: Float64[np.ndarray, "R"]
 
 
-@dataclass(frozen=True)
-class Shelves:
+class Shelves(NamedTuple):
     """Where retrieval looks: the families of each category, and the items of each family."""
 
     category_start: Int64[np.ndarray, "C1"]
@@ -72,7 +75,7 @@ class Shelves:
 
 
 def geometry(seed: int) -> Geometry:
-    """Category centres (unit vectors, spread by repulsion of chance alone) and brand tiers (standard normal)."""
+    """Category centres (unit vectors, as chance throws them) and brand tiers (standard normal)."""
     rng = stream(seed, "geometry")
     centre = rng.standard_normal((len(CATEGORIES), TASTE_SIZE))
     centre /= np.linalg.norm(centre, axis=1, keepdims=True)
@@ -94,25 +97,26 @@ def _people_chunk(seed: int, number: int, start: int, stop: int) -> tuple[np.nda
     rng = stream(seed, "people", number)
     num = stop - start
     taste = rng.standard_normal((num, TASTE_SIZE), np.float32)
-    budget = rng.standard_normal(num, np.float32)
-    coordination = np.clip(1 + 0.25 * rng.standard_normal(num, np.float32), 0.4, 1.6)
+    taste *= np.sqrt(TASTE_SIZE) / np.linalg.norm(taste, axis=1, keepdims=True)
+    budget = np.float32(0.7) * rng.standard_normal(num, np.float32)
+    coordination = np.clip(1 + 0.2 * rng.standard_normal(num, np.float32), 0.5, 1.5)
     activity = np.exp(0.7 * rng.standard_normal(num, np.float32))
     return taste, budget, coordination.astype(np.float32), activity
 
 
-def catalogue(config: WorldConfig) -> Catalogue:
+def goods(config: WorldConfig) -> Goods:
     """All items."""
     shared = geometry(config.seed)
-    parts = [_catalogue_chunk(config.seed, shared, *chunk) for chunk in chunks(config.items)]
+    parts = [_goods_chunk(config.seed, shared, *chunk) for chunk in chunks(config.items)]
     num_families = np.cumsum([0] + [int(part[3][-1]) + 1 for part in parts[:-1]])
     shifted = [
         (*part[:3], part[3] + np.int32(before), *part[4:])
         for part, before in zip(parts, num_families, strict=True)
     ]
-    return Catalogue(*_joined(shifted))
+    return Goods(*_joined(shifted))
 
 
-def _catalogue_chunk(
+def _goods_chunk(
     seed: int, shared: Geometry, number: int, start: int, stop: int
 ) -> tuple[np.ndarray, ...]:
     rng = stream(seed, "items", number)
@@ -129,7 +133,7 @@ def _catalogue_chunk(
     quality = 0.5 * tier + 0.7 * rng.standard_normal(num_families)
     own_style = rng.standard_normal((num_families, TASTE_SIZE)) / np.sqrt(TASTE_SIZE)
     style = np.sqrt(0.5) * (shared.centre[category] + own_style)
-    product_words = rng.integers(1 << 30, size=(num_families, 2), dtype=np.int32)
+    product_words = rng.integers(1 << 30, size=(num_families, 1), dtype=np.int32)
 
     # A listing is its product, seen by one seller: almost the same style and price, a service of its own.
     listed_style = style[family] + 0.03 * rng.standard_normal((num, TASTE_SIZE))
@@ -161,7 +165,7 @@ def _themes(rng: np.random.Generator, category: np.ndarray) -> np.ndarray:
     return np.where(drawn >= len(THEMES), -1, drawn).astype(np.int8)
 
 
-def shelves(items: Catalogue) -> Shelves:
+def shelves(items: Goods) -> Shelves:
     """Sort the families by category once, for retrieval."""
     first = np.flatnonzero(np.diff(items.family, prepend=-1))
     category = items.category[first]

@@ -1,0 +1,149 @@
+"""A world as a dataset folder: its users, items and log as Arrow tables, made chunk by chunk on all cores.
+
+Knows what may be seen: ids, attributes, statistics, cards and clicks. Of the latent truth nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from exactk.data.dataset import Dataset
+from exactk.data.table import Meta, pack_graphs
+from exactk.data.world_config import CATEGORIES, THEMES, VERSION, stream
+from exactk.data.world_features import item_features, user_features
+from exactk.data.world_latents import chunks
+from exactk.data.world_log import DAYS, moments, record, splits
+from exactk.data.world_titles import as_strings, brand_names
+from exactk.data.world_truth import card_logits, choice_probabilities, sigmoid
+from exactk.data.writer import DatasetWriter
+from exactk.problem.constraints import Constraints, TitleDistance
+
+if TYPE_CHECKING:
+    from exactk.data.world import World
+
+REQUESTS_AT_ONCE = 1 << 12
+Progress = Callable[[int, int], None]  # impressions written, impressions in all
+
+
+def write(
+    world: World, path: Path | str, workers: int | None = None, progress: Progress | None = None
+) -> Dataset:
+    """Write the folder and open it. The bytes do not depend on the number of workers."""
+    config = world.config
+    constraint = Constraints.of([TitleDistance(config.min_distance)])
+    meta = Meta(
+        K=config.k,
+        N=config.n,
+        constraint=constraint.to_dict(),
+        split={"kind": "time", "train_days": DAYS - 1, "test_days": 1},
+        provenance={
+            "source": "world",
+            "version": VERSION,
+            "config": config.to_dict(),
+            "bias": world.bias,
+        },
+    )
+    num_workers = workers or min(4, os.cpu_count() or 1)
+    with DatasetWriter(path, meta) as writer, ThreadPoolExecutor(num_workers) as pool:
+        for table in _in_order(pool, num_workers, _users(world), chunks(config.users)):
+            writer.write_users(table)
+        for table in _in_order(pool, num_workers, _items(world), chunks(config.items)):
+            writer.write_items(table)
+        world.shop()  # titles and shelves, once, before the workers share them
+        written = 0
+        parts = chunks(config.impressions, REQUESTS_AT_ONCE)
+        for table in _in_order(pool, num_workers, _impressions(world), parts):
+            writer.write_impressions(table)
+            written += len(table)
+            if progress is not None:
+                progress(written, config.impressions)
+    return Dataset.open(path)
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, ahead: int, make: Callable[..., pa.Table], parts: Iterator[tuple[int, int, int]]
+) -> Iterator[pa.Table]:
+    """Tables in the order of the parts, never more than `ahead` + 1 of them in memory."""
+    pending: deque[Future[pa.Table]] = deque()
+    for part in parts:
+        pending.append(pool.submit(make, *part))
+        if len(pending) > ahead:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
+def _users(world: World) -> Callable[[int, int, int], pa.Table]:
+    def table(number: int, start: int, stop: int) -> pa.Table:
+        features = user_features(world.people, world.geometry, world.config.seed, number, start, stop)
+        return pa.table({"user_id": np.arange(start, stop), "features": _lists(features)})
+
+    return table
+
+
+def _items(world: World) -> Callable[[int, int, int], pa.Table]:
+    brands, goods = pa.array(brand_names(world.config.seed)), world.goods
+
+    def table(number: int, start: int, stop: int) -> pa.Table:
+        features = item_features(goods, world.geometry, world.config.seed, number, start, stop)
+        theme = goods.theme[start:stop]
+        return pa.table(
+            {
+                "item_id": np.arange(start, stop),
+                "title": as_strings(world.titles, start, stop),
+                "category": pa.array(CATEGORIES).take(pa.array(goods.category[start:stop])),
+                "brand": brands.take(pa.array(goods.brand[start:stop])),
+                "theme": pa.array(THEMES).take(pa.array(theme, mask=theme < 0)),
+                "price": np.round(np.exp(3.5 + 0.8 * goods.price[start:stop].astype(np.float64)), 2),
+                "features": _lists(features),
+            }
+        )
+
+    return table
+
+
+def _impressions(world: World) -> Callable[[int, int, int], pa.Table]:
+    config = world.config
+    ladder = np.cumsum(world.people.activity, dtype=np.float64)
+
+    def table(number: int, start: int, stop: int) -> pa.Table:
+        rng = stream(config.seed, "log", number)
+        drawn = rng.random(stop - start) * ladder[-1]
+        users = np.minimum(np.searchsorted(ladder, drawn, side="right"), len(ladder) - 1).astype(np.int64)
+        shown = record(rng, world.shop(), config, users)
+        card = shown.card_items()
+        value = sigmoid(world.bias + card_logits(world.truth, users, card))
+        clicked = rng.random(len(users)) < value
+        choice = np.cumsum(choice_probabilities(world.truth, users, card), axis=1)
+        place = (rng.random((len(users), 1)) > choice[:, :-1]).sum(axis=1)
+        clicked_item = card[np.arange(len(users)), place]
+        return pa.table(
+            {
+                "request_id": np.arange(start, stop),
+                "user_id": users,
+                "candidates": _lists(shown.items),
+                "card": _lists(card),
+                "clicked": clicked,
+                "clicked_item": pa.array(clicked_item, mask=~clicked),
+                "propensity": shown.propensity,
+                "timestamp": moments(start, stop, config.impressions),
+                "split": splits(start, stop, config.impressions),
+                "graph": pack_graphs(shown.graph),
+            }
+        )
+
+    return table
+
+
+def _lists(rows: np.ndarray[Any, Any]) -> pa.ListArray:
+    """A matrix as a column of lists."""
+    offsets = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.reshape(-1)))
