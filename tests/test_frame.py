@@ -310,7 +310,7 @@ def test_rules_are_evaluated_once_and_recorded(tmp_path: Path) -> None:
     items = pd.DataFrame({"item_id": ["a", "b", "c"], "brand": ["x", "x", "y"]})
     rules = Constraints.of([Distinct("brand")])
     dataset = from_frame(
-        pa.Table.from_pylist([GOOD, GOOD]), items=items, constraints=rules, path=tmp_path / "log"
+        pa.Table.from_pylist([GOOD, GOOD]), items=items, constraints=Distinct("brand"), path=tmp_path / "log"
     )
     assert dataset.folder.has_graphs
     assert dataset.constraints == rules

@@ -68,6 +68,8 @@ def test_a_folder_that_is_no_dataset_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(DataError, match="no dataset"), DatasetWriter(tmp_path):
         pass
+    with pytest.raises(DataError, match="no dataset"), DatasetWriter(tmp_path / "thesis.tex"):
+        pass
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 

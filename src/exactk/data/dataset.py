@@ -5,7 +5,7 @@ Knows no source and no model; a view adds only row numbers to its folder's memor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from exactk.data.table import FILES, Meta
 from exactk.data.vocabulary import Scaling, Vocabulary
 from exactk.errors import DataError, InputError
 from exactk.problem.batch import Batch
-from exactk.problem.constraints import Constraints
+from exactk.problem.constraints import Constraint, Constraints
 
 
 class Dataset:
@@ -97,9 +97,10 @@ class Dataset:
         """The clicked cards only."""
         return self.take(self.clicked)
 
-    def constrained(self, constraints: Constraints) -> Dataset:
+    def constrained(self, constraints: Constraints | Constraint | Sequence[Constraint]) -> Dataset:
         """The same impressions under other rules; graphs recorded in the folder are set aside."""
-        return Dataset(self.folder, self.rows, ItemRules(constraints, self.path / FILES["items"]))
+        rules = ItemRules(Constraints.of(constraints), self.path / FILES["items"])
+        return Dataset(self.folder, self.rows, rules)
 
     def split(
         self,

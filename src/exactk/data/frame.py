@@ -24,9 +24,10 @@ from exactk.data.graphs import record_graphs
 from exactk.data.table import Meta, combine
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError, InputError
-from exactk.problem.constraints import Constraints
+from exactk.problem.constraints import Constraint, Constraints
 
 BadRows = Literal["error", "drop"]
+Rules = Constraints | Constraint | Sequence[Constraint] | None
 
 
 def from_frame(
@@ -34,7 +35,7 @@ def from_frame(
     columns: Mapping[str, str] | None = None,
     items: Any = None,
     users: Any = None,
-    constraints: Constraints | None = None,
+    constraints: Rules = None,
     path: Path | str | None = None,
     **options: Any,
 ) -> Dataset:
@@ -54,7 +55,7 @@ def build_frame(
     columns: Mapping[str, str] | None = None,
     items: Any = None,
     users: Any = None,
-    constraints: Constraints | None = None,
+    constraints: Rules = None,
     *,
     item_columns: Mapping[str, str] | None = None,
     user_columns: Mapping[str, str] | None = None,
@@ -72,11 +73,11 @@ def build_frame(
     if bad_rows not in ("error", "drop"):
         raise InputError(f"bad_rows must be 'error' or 'drop', got {bad_rows!r}")
     source = str(impressions) if isinstance(impressions, str | Path) else "frame"
-    report = Report(source)
+    report, rules = Report(source), Constraints.of(constraints)
     mapping = dict(columns or {})
     reader = ColumnReader(source, separator, text_ids)
     meta = Meta(
-        constraint=constraints.to_dict() if constraints else None,
+        constraint=rules.to_dict() if rules else None,
         provenance={"source": "frame", "columns": mapping, "report": None},
     )
     met = {"item": pa.array([]), "user": pa.array([])}
@@ -97,7 +98,7 @@ def build_frame(
             writer, "user", users, met["user"], dict(user_columns or {}), user_features, text_ids, report
         )
         writer.add_provenance(report=report.to_dict())
-    if constraints:
+    if rules:
         record_graphs(Dataset.open(out))
     return report
 

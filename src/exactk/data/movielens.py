@@ -5,7 +5,7 @@ Knows ratings only as arrays; a 5-star rating is a click, anything less a compan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +19,7 @@ from exactk.data.movielens_files import HOME, Ratings, fetch_movielens, read_mov
 from exactk.data.table import SPLITS, Meta
 from exactk.data.writer import DatasetWriter
 from exactk.errors import InputError
-from exactk.problem.constraints import Constraints
+from exactk.problem.constraints import Constraint, Constraints
 
 Protocol = Literal["leak-free", "paper"]
 LIKED = 5.0
@@ -33,7 +33,7 @@ def build_movielens(
     protocol: Protocol = "leak-free",
     seed: int = 0,
     test: float = 0.2,
-    constraints: Constraints | None = None,
+    constraints: Constraints | Constraint | Sequence[Constraint] | None = None,
     release: str = "ml-100k",
     cache: Path | str | None = None,
     home: str = HOME,
@@ -55,6 +55,7 @@ def build_movielens(
     if source is None:
         source = fetch_movielens(release, cache or Path(out).absolute().parent / "downloads", home, progress)
     ratings = read_movielens(source)
+    rules = Constraints.of(constraints)
     rng = np.random.default_rng(seed)
     liked = ratings.stars == LIKED
     if protocol == "leak-free":
@@ -76,7 +77,7 @@ def build_movielens(
     }  # fmt: skip
     meta = Meta(
         K=K, N=N, split={"by": protocol}, provenance=provenance,
-        constraint=constraints.to_dict() if constraints else None,
+        constraint=rules.to_dict() if rules else None,
     )  # fmt: skip
     with DatasetWriter(out, meta) as writer:
         writer.write_items(ratings.movies)

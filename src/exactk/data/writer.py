@@ -46,7 +46,10 @@ class DatasetWriter:
         self._largest = {"candidates": 0, "card": 0}
 
     def __enter__(self) -> DatasetWriter:
-        if self.path.exists() and not (self.path / "meta.json").is_file() and any(self.path.iterdir()):
+        foreign = self.path.is_file() or (
+            self.path.is_dir() and not (self.path / "meta.json").is_file() and any(self.path.iterdir())
+        )
+        if foreign:
             raise DataError(f"{self.path} exists and is no dataset; it will not be overwritten")
         self._draft = self._stack.enter_context(atomic_folder(self.path))
         return self
