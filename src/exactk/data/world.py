@@ -92,12 +92,9 @@ class World:
         return truth_of(self.people, self.goods, self.config.strength, self.config.theme)
 
     @cached_property
-    def _shop(self) -> Shop:
-        return Shop(self.people, self.goods, self.geometry, shelves(self.goods), self.titles, self.truth)
-
     def shop(self) -> Shop:
         """What production works with."""
-        return self._shop
+        return Shop(self.people, self.goods, self.geometry, shelves(self.goods), self.titles, self.truth)
 
     @cached_property
     def bias(self) -> float:
@@ -106,18 +103,20 @@ class World:
             return self._given_bias
         rng = stream(self.config.seed, "pilot")
         users = rng.integers(self.config.users, size=PILOT_REQUESTS)
-        logits = card_logits(self.truth, users, record(rng, self.shop(), self.config, users).card_items())
+        logits = card_logits(self.truth, users, record(rng, self.shop, self.config, users).card_items())
         low, high = -50.0, 50.0
         for _ in range(60):  # the mean rises with the bias: halve until floats end
             middle = (low + high) / 2
-            low, high = (middle, high) if sigmoid(logits + middle).mean() < self.config.click_rate else (low, middle)
+            low, high = (
+                (middle, high) if sigmoid(logits + middle).mean() < self.config.click_rate else (low, middle)
+            )
         return round(middle, 6)
 
     def write(
         self, path: Path | str, workers: int | None = None, progress: Progress | None = None
     ) -> Dataset:
         """Write users, items and log as a dataset folder, and open it."""
-        return write(self, path, workers, progress)
+        return write(self.config, self.shop, self.bias, path, workers, progress)
 
     def value(
         self, user_ids: Int[np.ndarray, "B"], item_ids: Int[np.ndarray, "B K"]
@@ -155,7 +154,9 @@ class World:
         if self.config.theme == 0:
             return self._judged(user_ids, item_ids, cliques.best(requests, node, pair).card)
         if requests.cap.shape[1] or requests.pinned.any():
-            raise InputError("a world with themes finds optima under rules on pairs only, not under caps or pins")
+            raise InputError(
+                "a world with themes finds optima under rules on pairs only, not under caps or pins"
+            )
         theme = self.goods.theme[item_ids]
         return self._judged(user_ids, item_ids, best_themed(requests, node, pair, theme, self.config.theme))
 

@@ -116,9 +116,7 @@ def goods(config: WorldConfig) -> Goods:
     return Goods(*_joined(shifted))
 
 
-def _goods_chunk(
-    seed: int, shared: Geometry, number: int, start: int, stop: int
-) -> tuple[np.ndarray, ...]:
+def _goods_chunk(seed: int, shared: Geometry, number: int, start: int, stop: int) -> tuple[np.ndarray, ...]:
     rng = stream(seed, "items", number)
     num = stop - start
     sizes = rng.choice(np.arange(1, 7), size=num, p=FAMILY_SIZES)

@@ -20,10 +20,10 @@ from exactk.problem.bits import compiled
 
 RETRIEVAL_FOCUS = 1.0  # a category is drawn in proportion to exp(FOCUS <taste, centre>)
 RETRIEVAL_ROUNDS = 3  # of this many random products of the category, the one nearest the taste is taken
-SHOWN_LISTINGS = 4  # at most so many listings of one product
+SHOWN_LISTINGS = 4  # at most so many listings of one product, and at most an eighth of the candidates
 PRODUCTION_NOISE = 0.5  # of the production score, in log-odds
 SHARPNESS = 0.7  # of the logging policy: choice in proportion to exp(SHARPNESS * score)
-ATTEMPTS = 100  # at candidates that hold a valid card, before a world counts as too narrow
+ATTEMPTS = 30  # at candidates that hold a valid card, before a world counts as too narrow
 
 DAYS = 3  # two for training, one for testing
 FIRST_DAY = np.datetime64("2019-08-05T00:00:00", "us")
@@ -59,9 +59,7 @@ class Shown(NamedTuple):
         return np.take_along_axis(self.items, self.card, axis=1)
 
 
-def record(
-    rng: np.random.Generator, shop: Shop, config: WorldConfig, users: Int64[np.ndarray, "B"]
-) -> Shown:
+def record(rng: np.random.Generator, shop: Shop, config: WorldConfig, users: Int64[np.ndarray, "B"]) -> Shown:
     """Retrieve, score with noise, show: one request for each of these users."""
     B = len(users)
     items, graph = np.empty((B, config.n), np.int64), np.empty((B, config.n, config.n), np.bool_)
@@ -88,10 +86,13 @@ def retrieve(
 ) -> Int64[np.ndarray, "B N"]:
     """N distinct items for each user: categories by taste, then products near the taste, with their near-duplicates."""
     taste, shelves = shop.people.taste[users].astype(np.float64), shop.shelves
-    affinity = np.exp(RETRIEVAL_FOCUS * taste @ shop.geometry.centre.T) * (np.diff(shelves.category_start) > 0)
+    affinity = np.exp(RETRIEVAL_FOCUS * taste @ shop.geometry.centre.T) * (
+        np.diff(shelves.category_start) > 0
+    )
     ladder = np.cumsum(affinity / affinity.sum(axis=1, keepdims=True), axis=1)  # B C
     found = np.empty((len(users), n), np.int64)
-    _retrieve(rng, taste, ladder, shop.goods.style, *shelves, found)
+    listings = max(1, min(SHOWN_LISTINGS, n // 8))
+    _retrieve(rng, taste, ladder, shop.goods.style, *shelves, listings, found)
     return found
 
 
@@ -110,7 +111,7 @@ def splits(first: int, last: int, total: int) -> np.ndarray:
 
 @compiled
 @no_type_check
-def _retrieve(rng, taste, ladder, style, category_start, families, family_start, found):
+def _retrieve(rng, taste, ladder, style, category_start, families, family_start, most_listings, found):
     B, n = found.shape
     num_items = len(style)
     for b in range(B):
@@ -129,7 +130,7 @@ def _retrieve(rng, taste, ladder, style, category_start, families, family_start,
                     best, best_score = family, score
             if best >= 0 and misses < 4 * n:
                 first = family_start[best]
-                listings = min(family_start[best + 1] - first, SHOWN_LISTINGS)
+                listings = min(family_start[best + 1] - first, most_listings)
             else:  # a small shop whose best shelves are empty by now: fill up with anything
                 first = int(rng.random() * num_items)
                 listings = 1
@@ -143,5 +144,3 @@ def _retrieve(rng, taste, ladder, style, category_start, families, family_start,
         for a in range(n - 1, 0, -1):  # so that neighbours in the catalogue are none among the candidates
             c = int(rng.random() * (a + 1))
             found[b, a], found[b, c] = found[b, c], found[b, a]
-
-

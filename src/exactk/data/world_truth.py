@@ -36,7 +36,7 @@ class Effects(NamedTuple):
     taste: float = 0.8
     quality: float = 0.5
     price: float = 0.1
-    complement: float = 0.5
+    complement: float = 0.45
     same_category: float = 0.3
     near_duplicate: float = 0.4
 

@@ -10,34 +10,34 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from exactk.data.dataset import Dataset
 from exactk.data.table import Meta, pack_graphs
-from exactk.data.world_config import CATEGORIES, THEMES, VERSION, stream
+from exactk.data.world_config import CATEGORIES, THEMES, VERSION, WorldConfig, stream
 from exactk.data.world_features import item_features, user_features
 from exactk.data.world_latents import chunks
-from exactk.data.world_log import DAYS, moments, record, splits
+from exactk.data.world_log import DAYS, Shop, moments, record, splits
 from exactk.data.world_titles import as_strings, brand_names
 from exactk.data.world_truth import card_logits, choice_probabilities, sigmoid
 from exactk.data.writer import DatasetWriter
 from exactk.problem.constraints import Constraints, TitleDistance
-
-if TYPE_CHECKING:
-    from exactk.data.world import World
 
 REQUESTS_AT_ONCE = 1 << 12
 Progress = Callable[[int, int], None]  # impressions written, impressions in all
 
 
 def write(
-    world: World, path: Path | str, workers: int | None = None, progress: Progress | None = None
+    config: WorldConfig,
+    shop: Shop,
+    bias: float,
+    path: Path | str,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> Dataset:
     """Write the folder and open it. The bytes do not depend on the number of workers."""
-    config = world.config
     constraint = Constraints.of([TitleDistance(config.min_distance)])
     meta = Meta(
         K=config.k,
@@ -48,19 +48,18 @@ def write(
             "source": "world",
             "version": VERSION,
             "config": config.to_dict(),
-            "bias": world.bias,
+            "bias": bias,
         },
     )
     num_workers = workers or min(4, os.cpu_count() or 1)
     with DatasetWriter(path, meta) as writer, ThreadPoolExecutor(num_workers) as pool:
-        for table in _in_order(pool, num_workers, _users(world), chunks(config.users)):
+        for table in _in_order(pool, num_workers, _users(config, shop), chunks(config.users)):
             writer.write_users(table)
-        for table in _in_order(pool, num_workers, _items(world), chunks(config.items)):
+        for table in _in_order(pool, num_workers, _items(config, shop), chunks(config.items)):
             writer.write_items(table)
-        world.shop()  # titles and shelves, once, before the workers share them
         written = 0
         parts = chunks(config.impressions, REQUESTS_AT_ONCE)
-        for table in _in_order(pool, num_workers, _impressions(world), parts):
+        for table in _in_order(pool, num_workers, _impressions(config, shop, bias), parts):
             writer.write_impressions(table)
             written += len(table)
             if progress is not None:
@@ -81,24 +80,24 @@ def _in_order(
         yield pending.popleft().result()
 
 
-def _users(world: World) -> Callable[[int, int, int], pa.Table]:
+def _users(config: WorldConfig, shop: Shop) -> Callable[[int, int, int], pa.Table]:
     def table(number: int, start: int, stop: int) -> pa.Table:
-        features = user_features(world.people, world.geometry, world.config.seed, number, start, stop)
+        features = user_features(shop.people, shop.geometry, config.seed, number, start, stop)
         return pa.table({"user_id": np.arange(start, stop), "features": _lists(features)})
 
     return table
 
 
-def _items(world: World) -> Callable[[int, int, int], pa.Table]:
-    brands, goods = pa.array(brand_names(world.config.seed)), world.goods
+def _items(config: WorldConfig, shop: Shop) -> Callable[[int, int, int], pa.Table]:
+    brands, goods = pa.array(brand_names(config.seed)), shop.goods
 
     def table(number: int, start: int, stop: int) -> pa.Table:
-        features = item_features(goods, world.geometry, world.config.seed, number, start, stop)
+        features = item_features(goods, shop.geometry, config.seed, number, start, stop)
         theme = goods.theme[start:stop]
         return pa.table(
             {
                 "item_id": np.arange(start, stop),
-                "title": as_strings(world.titles, start, stop),
+                "title": as_strings(shop.titles, start, stop),
                 "category": pa.array(CATEGORIES).take(pa.array(goods.category[start:stop])),
                 "brand": brands.take(pa.array(goods.brand[start:stop])),
                 "theme": pa.array(THEMES).take(pa.array(theme, mask=theme < 0)),
@@ -110,19 +109,18 @@ def _items(world: World) -> Callable[[int, int, int], pa.Table]:
     return table
 
 
-def _impressions(world: World) -> Callable[[int, int, int], pa.Table]:
-    config = world.config
-    ladder = np.cumsum(world.people.activity, dtype=np.float64)
+def _impressions(config: WorldConfig, shop: Shop, bias: float) -> Callable[[int, int, int], pa.Table]:
+    ladder = np.cumsum(shop.people.activity, dtype=np.float64)
 
     def table(number: int, start: int, stop: int) -> pa.Table:
         rng = stream(config.seed, "log", number)
         drawn = rng.random(stop - start) * ladder[-1]
         users = np.minimum(np.searchsorted(ladder, drawn, side="right"), len(ladder) - 1).astype(np.int64)
-        shown = record(rng, world.shop(), config, users)
+        shown = record(rng, shop, config, users)
         card = shown.card_items()
-        value = sigmoid(world.bias + card_logits(world.truth, users, card))
+        value = sigmoid(bias + card_logits(shop.truth, users, card))
         clicked = rng.random(len(users)) < value
-        choice = np.cumsum(choice_probabilities(world.truth, users, card), axis=1)
+        choice = np.cumsum(choice_probabilities(shop.truth, users, card), axis=1)
         place = (rng.random((len(users), 1)) > choice[:, :-1]).sum(axis=1)
         clicked_item = card[np.arange(len(users)), place]
         return pa.table(
@@ -143,7 +141,7 @@ def _impressions(world: World) -> Callable[[int, int, int], pa.Table]:
     return table
 
 
-def _lists(rows: np.ndarray[Any, Any]) -> pa.ListArray:
+def _lists(rows: np.ndarray) -> pa.ListArray:
     """A matrix as a column of lists."""
     offsets = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.reshape(-1)))
