@@ -15,8 +15,9 @@ from exactk.problem.clique_exists import FOUND, NONE, find_any
 from exactk.problem.clique_partners import sort_falling, tighten, top_sum
 from exactk.problem.clique_ranking import comes_too_late, offer
 from exactk.problem.clique_setup import binding_groups, members
-from exactk.problem.clique_start import greedy_starts
+from exactk.problem.clique_start import STARTS, STARTS_WHEN_LONG, greedy_starts
 
+LONG = 2048  # steps after which a search counts as long
 TILE = 32  # rows and columns read together: a tile and its mirror image stay in the nearest cache
 
 
@@ -94,11 +95,34 @@ def offer_last_two(
 
 @compiled
 @no_type_check
+def offer_picks(position, picks, weight, slack, taken, held, cards, weights, found, card):
+    """Offer what must be held together with the picks; returns how many cards are held."""
+    for k in range(held):
+        card[k] = taken[k]
+    for k in range(len(picks)):
+        card[held + k] = position[picks[k]]
+    return offer(cards, weights, found, slack, card, weight)
+
+
+@compiled
+@no_type_check
 def too_late(position, names, start, num, need, taken, num_taken, last, others, scratch):
     """Whether picking `need` of names[start:num] can only give cards that lose the tie against `last`."""
     for x in range(start, num):
         others[x - start] = position[names[x]]
     return comes_too_late(taken, num_taken, others, num - start, need, last, scratch)
+
+
+@compiled
+@no_type_check
+def most_beside(pairs, names, gain, spare, start, num, need, hopes, top):
+    """The most that `need` picks can add, the first of them names[start] or later, the others after the first."""
+    most = -np.inf
+    for x in range(start, num):
+        for y in range(x + 1, num):
+            hopes[y - x - 1] = gain[y] + pairs[names[x], names[y]] + spare[y]
+        most = max(most, gain[x] + top_sum(hopes, num - x - 1, need - 1, top))
+    return most
 
 
 @compiled
@@ -123,7 +147,7 @@ def branch(
     inside, hopes, new_gain = np.zeros(m), np.empty(m), np.empty(m)
     order, others, scratch = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m)
     merged, card, top = np.empty(size + 1, np.int64), np.empty(size, np.int64), np.empty(left + 1)
-    used, picks = np.zeros(len(room), np.int64), np.empty(left, np.int64)
+    used, picks, trial = np.zeros(len(room), np.int64), np.empty(left, np.int64), np.empty(left, np.int64)
     for i in range(m):
         names[0, i] = i
         gain[0, i] = first_gain[i]
@@ -160,13 +184,20 @@ def branch(
                 release(label, used, picks[depth])
             continue
         steps += 1
+        if steps == LONG and n == 1:
+            start_sum = greedy_starts(pairs, label, room, first_gain, slack, STARTS, STARTS_WHEN_LONG, trial)
+            if start_sum > -np.inf:
+                found = offer_picks(
+                    position, trial, sums[0] + start_sum, slack, taken, held, cards, weights, found, card
+                )
+            continue
         if steps % 64 == 0 and seconds() > deadline:
             bound = bar
             for d in range(depth + 1):
-                over = sums[d]
-                for k in range(cursor[d], cursor[d] + left - d):
-                    over += worth[d, k] if k < num[d] else -np.inf
-                bound = max(bound, over)
+                over = most_beside(
+                    pairs, names[d], gain[d], spare[d], cursor[d], num[d], left - d, hopes, top
+                )
+                bound = max(bound, sums[d] + over)
             return found, bound, False
         cursor[depth] = start + 1
         i = names[depth, start]
@@ -297,7 +328,7 @@ def search_pairs(
     picks = np.empty(left, np.int64)
     start = -np.inf
     if len(weights) == 1:
-        start = greedy_starts(pairs, label, room, first_gain, slack, picks)
+        start = greedy_starts(pairs, label, room, first_gain, slack, 0, STARTS, picks)
     if start == -np.inf:
         group_bits = members(label, len(room), m, (m + 63) >> 6)
         status = find_any(graph, position, m, left, label, room, group_bits, deadline, picks)
@@ -306,11 +337,7 @@ def search_pairs(
         if status == FOUND:
             start = sum_of(pairs, first_gain, picks)
     if start > -np.inf and len(weights) == 1:
-        for k in range(held):
-            card[k] = taken[k]
-        for k in range(left):
-            card[held + k] = position[picks[k]]
-        found = offer(cards, weights, found, slack, card, total + start)
+        found = offer_picks(position, picks, total + start, slack, taken, held, cards, weights, found, card)
     return branch(
         pairs, label, room, position, first_gain, total, slack, deadline, taken, held, cards, weights, found
     )

@@ -11,7 +11,10 @@ import numpy as np
 
 from exactk.problem.bits import compiled, falling_order
 
-STARTS = 8  # more found no better card often enough to pay: proving takes most of the time, not finding
+STARTS = (
+    8  # greedy cards to begin with: more rarely found a better one, and proving takes longer than finding
+)
+STARTS_WHEN_LONG = 512  # once a search proves long they cost little beside it
 
 
 @compiled
@@ -62,33 +65,65 @@ def greedy_start(pairs, label, room, first_gain, first, picks):
 
 @compiled
 @no_type_check
+def stands(pairs, blocked, label, room, used, out, j):
+    """Whether j may stand in the card in place of `out`: nothing else blocks it, and no group overflows."""
+    if blocked[j] > (1 if pairs[out, j] == -np.inf else 0):
+        return False
+    for c in range(label.shape[0]):
+        g = label[c, j]
+        if g >= 0 and used[g] - (1 if label[c, out] == g else 0) >= room[g]:
+            return False
+    return True
+
+
+@compiled
+@no_type_check
+def shift(pairs, label, i, step, gain, blocked, used):
+    """Add (step 1) or take away (step -1) what i gives to everyone: its pairs, or a block where there is none."""
+    for j in range(len(gain)):
+        if pairs[i, j] == -np.inf:
+            blocked[j] += step
+        else:
+            gain[j] += step * pairs[i, j]
+    for c in range(label.shape[0]):
+        if label[c, i] >= 0:
+            used[label[c, i]] += step
+
+
+@compiled
+@no_type_check
 def swap_while_better(pairs, label, room, first_gain, slack, total, picks):
     """Replace single picks by the best other candidate until none helps; returns the sum."""
-    gain = np.empty(len(first_gain))
-    used = np.empty(len(room), np.int64)
+    m = len(first_gain)
+    gain, blocked, used = first_gain.copy(), np.zeros(m, np.int64), np.zeros(len(room), np.int64)
+    for k in range(len(picks)):
+        shift(pairs, label, picks[k], 1, gain, blocked, used)
     better = True
     while better:
         better = False
         for k in range(len(picks)):
-            for g in range(len(used)):
-                used[g] = 0
-            for j in range(len(gain)):
-                gain[j] = first_gain[j]
-            for other in range(len(picks)):
-                if other != k:
-                    join(pairs, label, room, used, picks[other], gain)
-            i = largest(gain)
-            if gain[i] > gain[picks[k]] + slack:
-                total += gain[i] - gain[picks[k]]
-                picks[k] = i
+            out = picks[k]
+            best, most = out, gain[out] + slack
+            for j in range(m):
+                worth = gain[j] if pairs[out, j] == -np.inf else gain[j] - pairs[out, j]
+                if worth > most and stands(pairs, blocked, label, room, used, out, j):
+                    best, most = j, worth
+            if best != out:
+                total += most - gain[out]
+                shift(pairs, label, out, -1, gain, blocked, used)
+                shift(pairs, label, best, 1, gain, blocked, used)
+                picks[k] = best
                 better = True
     return total
 
 
 @compiled
 @no_type_check
-def greedy_starts(pairs, label, room, first_gain, slack, picks):
-    """The best of a few greedy cards with swaps, in `picks`; returns its sum, -inf if all were dead ends."""
+def greedy_starts(pairs, label, room, first_gain, slack, first, last, picks):
+    """The best greedy card with swaps among those begun with the first..last-1 heaviest candidates, in `picks`.
+
+    Returns its sum, -inf if all were dead ends.
+    """
     m = len(first_gain)
     order = np.empty(m, np.int64)
     for i in range(m):
@@ -96,7 +131,7 @@ def greedy_starts(pairs, label, room, first_gain, slack, picks):
     falling_order(first_gain, order, m)
     trial = np.empty(len(picks), np.int64)
     best = -np.inf
-    for s in range(min(STARTS, m)):
+    for s in range(first, min(last, m)):
         total = greedy_start(pairs, label, room, first_gain, order[s], trial)
         if total > -np.inf:
             total = swap_while_better(pairs, label, room, first_gain, slack, total, trial)
