@@ -97,7 +97,9 @@ class Answerer:
         rules = fitted.constraints if questions[0].constraints is None else questions[0].constraints
         requests = [_sized(question.request, fitted.card_size) for question in questions]
         try:
-            batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue)
+            batch = loaded.quick.batch(requests) if loaded.quick and rules is fitted.constraints else None
+            if batch is None:
+                batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue)
             asked = settled(Asked(tuple(requests), batch, rules, fitted.catalogue), questions[0].relax)
             return self._decoded(questions, asked, loaded)
         except ExactKError as error:

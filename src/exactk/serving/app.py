@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -61,6 +62,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for routes in (card_routes, solve_routes, feedback_routes, state_routes, studio_routes):
         app.include_router(routes.router)
     app.openapi = lambda: document(app, bool(settings.key_hashes))  # type: ignore[method-assign]
+    direct = {
+        "/v1/cards": partial(card_routes.cards, service),
+        "/v1/solve": partial(solve_routes.solution, service),
+    }
     if settings.cors_origins:
         app.add_middleware(CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["GET", "POST"],
                            allow_headers=["authorization", "content-type", "x-api-key"])  # fmt: skip
@@ -69,6 +74,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         hashes=settings.key_hashes,
         max_body_bytes=settings.max_body_bytes,
         body_timeout_s=settings.body_timeout_s,
+        direct=None if settings.cors_origins else direct,
     )
     app.add_middleware(Measure, metrics=service.metrics, routes=MEASURED)
     return app

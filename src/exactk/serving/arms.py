@@ -19,6 +19,7 @@ from exactk.data.requests import Request
 from exactk.errors import ExactKError
 from exactk.recommender import Recommender
 from exactk.serving.decoding import RUNGS, Decoder, decoder_of
+from exactk.serving.quick import QuickBatches
 
 log = logging.getLogger("exactk.serving")
 
@@ -31,6 +32,7 @@ class Loaded:
 
     recommender: Recommender
     decoder: Decoder
+    quick: QuickBatches | None
     version: str
     since: float
 
@@ -89,7 +91,8 @@ def load(folder: Path, explore: float) -> Loaded:
     recommender = Recommender.load(folder)
     decoder = decoder_of(recommender.fitted, recommender.decider, explore)
     _try_out(recommender, decoder)
-    return Loaded(recommender, decoder, hashlib.sha256(described).hexdigest()[:12], time.time())
+    quick = QuickBatches.of(recommender.fitted)
+    return Loaded(recommender, decoder, quick, hashlib.sha256(described).hexdigest()[:12], time.time())
 
 
 def _try_out(recommender: Recommender, decoder: Decoder) -> None:

@@ -1,7 +1,8 @@
-"""Dynamic batching without waiting: whoever arrives while the engine is busy shares the next run.
+"""Dynamic batching without waiting: whoever is at the door when the engine is free shares the next run.
 
-Knows no model. A lone request starts at once; under load batches grow by themselves, up to a limit. A queue that is
-full refuses at the door (`OverloadedError`) instead of letting everyone wait.
+Knows no model. A lone request runs in the same turn of the event loop; requests that arrived together, or while the
+engine was busy, run together, up to a limit. A queue that is full refuses at the door (`OverloadedError`) instead of
+letting everyone wait.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 from typing import Generic, TypeVar
 
 Q = TypeVar("Q")
 A = TypeVar("A")
+
+# A run expected to take less than this happens in the event loop itself: two threads that compute in turns under one
+# interpreter lock cost each other more. A longer one must not keep others from being heard.
+INLINE_SECONDS = 0.004
 
 
 class OverloadedError(Exception):
@@ -25,7 +31,10 @@ class ClosedError(Exception):
 
 
 class Batcher(Generic[Q, A]):
-    """Gathers questions for `run`, which answers a list of them in one thread: an answer or an exception for each."""
+    """Gathers questions for `run`, which answers a list of them: an answer or an exception for each.
+
+    `run` is never called twice at a time. `is_light` says of a question whether it may run in the event loop.
+    """
 
     def __init__(
         self,
@@ -33,12 +42,17 @@ class Batcher(Generic[Q, A]):
         max_batch: int,
         max_waiting: int,
         on_batch: Callable[[int], None] = lambda _: None,
+        is_light: Callable[[Q], bool] = lambda _: False,
     ) -> None:
-        self._run, self._max_batch, self._max_waiting, self._on_batch = run, max_batch, max_waiting, on_batch
+        self._run, self._max_batch, self._max_waiting = run, max_batch, max_waiting
+        self._on_batch, self._is_light = on_batch, is_light
         self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
-        self._drain: asyncio.Task[None] | None = None
+        self._busy = False  # a run is in the thread, or a turn of the loop is booked for one
         self._closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._seconds = 0.0  # of one question in the loop, as lately measured
 
     @property
     def num_waiting(self) -> int:
@@ -55,40 +69,69 @@ class Batcher(Generic[Q, A]):
             raise ClosedError
         if len(self._waiting) >= self._max_waiting:
             raise OverloadedError
-        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[A] = loop.create_future()
         self._waiting.append((question, future))
-        if self._drain is None or self._drain.done():
-            self._drain = asyncio.create_task(self._work())
+        if not self._busy:
+            self._busy = True
+            self._idle.clear()
+            loop.call_soon(self._turn)  # after all who are being heard in this turn of the loop
         return future
 
     async def close(self) -> None:
         """Answer all who wait, take nobody new."""
         self._closed = True
-        if self._drain is not None:
-            await self._drain
+        await self._idle.wait()
         self._thread.shutdown(wait=True)
 
-    async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._waiting:
-            taken: list[tuple[Q, asyncio.Future[A]]] = []
-            while self._waiting and len(taken) < self._max_batch:
-                entry = self._waiting.popleft()
-                if not entry[1].cancelled():  # the client went away
-                    taken.append(entry)
-            if not taken:
+    def _turn(self) -> None:
+        """Run one batch, in the loop if it is light, else in the thread; then book the next turn if anyone waits."""
+        taken: list[tuple[Q, asyncio.Future[A]]] = []
+        while self._waiting and len(taken) < self._max_batch:
+            entry = self._waiting.popleft()
+            if not entry[1].cancelled():  # the client went away
+                taken.append(entry)
+        if not taken:
+            self._next()
+            return
+        self._on_batch(len(taken))
+        questions = [question for question, _ in taken]
+        light = len(taken) * self._seconds < INLINE_SECONDS and all(map(self._is_light, questions))
+        if light:
+            started = perf_counter()
+            self._settle(taken, self._safely(questions))
+            spent = (perf_counter() - started) / len(taken)
+            self._seconds += 0.1 * (spent - self._seconds)
+            self._next()
+        else:
+            self._seconds *= 0.9  # a slow moment must not keep the loop shut for ever
+            running = asyncio.get_running_loop().run_in_executor(self._thread, self._safely, questions)
+            running.add_done_callback(lambda done: self._after(taken, done))
+
+    def _safely(self, questions: Sequence[Q]) -> Sequence[A | Exception]:
+        try:
+            return self._run(questions)
+        except Exception as error:
+            return [error] * len(questions)
+
+    def _after(
+        self, taken: list[tuple[Q, asyncio.Future[A]]], done: asyncio.Future[Sequence[A | Exception]]
+    ) -> None:
+        self._settle(taken, done.result())
+        self._next()
+
+    def _settle(self, taken: list[tuple[Q, asyncio.Future[A]]], answers: Sequence[A | Exception]) -> None:
+        for (_, future), answer in zip(taken, answers, strict=True):
+            if future.done():
                 continue
-            self._on_batch(len(taken))
-            try:
-                answers = await loop.run_in_executor(
-                    self._thread, self._run, [question for question, _ in taken]
-                )
-            except Exception as error:
-                answers = [error] * len(taken)
-            for (_, future), answer in zip(taken, answers, strict=True):
-                if future.done():
-                    continue
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+    def _next(self) -> None:
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._turn)
+        else:
+            self._busy = False
+            self._idle.set()

@@ -5,6 +5,7 @@ Knows the batcher, not what it runs.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from time import perf_counter
@@ -37,13 +38,16 @@ MANY = re.compile(rb'\s*\{\s*"requests"\s*:')
 )
 async def make_cards(request: HttpRequest) -> Response:
     """Exactly k candidates, every pair allowed, that the user most likely clicks as a whole."""
+    return await cards(request.app.state.service, await request.body())
+
+
+async def cards(service: Service, body: bytes) -> Response:
+    """The same, from the bytes of the body."""
     clock = Clock()
-    service: Service = request.app.state.service
     if not service.arms:
         raise RefusalError(
             404, "missing", "No model", "this service only solves; start it with a model folder"
         )
-    body = await request.body()
     if not MANY.match(body):
         question, inline = _question(service, CardRequest.model_validate_json(body))
         found = await _enqueued(service, question)
@@ -51,13 +55,17 @@ async def make_cards(request: HttpRequest) -> Response:
     many = ManyCards.model_validate_json(body)
     check_size(len(many.requests), service.settings.max_requests, "requests")
     asked = [_question(service, each) for each in many.requests]
-    futures = [_enqueued(service, question) for question, _ in asked]
-    answers: list[dict[str, Any]] = []
-    for (question, inline), future in zip(asked, futures, strict=True):
-        try:
-            answers.append(_told(service, question, await future, inline, clock))
-        except (ExactKError, RefusalError) as error:
-            answers.append(problem_of(error))
+    found = await asyncio.gather(
+        *(_enqueued(service, question) for question, _ in asked), return_exceptions=True
+    )
+    answers = []
+    for (question, inline), each in zip(asked, found, strict=True):
+        if isinstance(each, Answer):
+            answers.append(_told(service, question, each, inline, clock))
+        elif isinstance(each, ExactKError | RefusalError):
+            answers.append(problem_of(each))
+        else:
+            raise each
     return answer({"answers": answers})
 
 

@@ -94,9 +94,14 @@ def problem_response(problem: dict[str, Any], headers: dict[str, str] | None = N
 
 
 async def _answer(request: Request, error: Exception) -> Response:
+    return response_to(error, f"{request.method} {request.url.path}")
+
+
+def response_to(error: Exception, where: str) -> Response:
+    """The answer to any error; what nobody raised on purpose is logged."""
     problem = problem_of(error)
     if problem["status"] == 500:
-        log.error("unexpected error on %s %s", request.method, request.url.path, exc_info=error)
+        log.error("unexpected error on %s", where, exc_info=error)
     headers = error.headers if isinstance(error, RefusalError | HTTPException) else None
     return problem_response(problem, dict(headers) if headers else None)
 

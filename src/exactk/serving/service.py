@@ -41,7 +41,11 @@ class Service:
         self.log: ImpressionLog | None = None
         self.closing = False
         self.batcher: Batcher[Question, Answer] = Batcher(
-            Answerer(settings.seed), settings.max_batch, settings.max_waiting, self.metrics.batch_size.observe
+            Answerer(settings.seed),
+            settings.max_batch,
+            settings.max_waiting,
+            self.metrics.batch_size.observe,
+            is_light,
         )
         self._watch: asyncio.Task[None] | None = None
 
@@ -110,6 +114,12 @@ class Service:
                 except Exception:  # whatever a folder holds, the old model goes on serving
                     log.exception("arm %s could not be refreshed", arm.name)
                     self._count_reload(arm.name, "refused")
+
+
+def is_light(question: Question) -> bool:
+    """Small enough that its batch may run in the event loop: the search is bounded by a few milliseconds."""
+    request = question.request
+    return not question.explain and not question.relax and len(request.candidates) <= 64 and request.k <= 6
 
 
 def warm_engine() -> None:

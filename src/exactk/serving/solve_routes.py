@@ -28,7 +28,6 @@ from exactk.serving.wire import (
     constraints_of,
     described,
     frame_of,
-    read,
 )
 from exactk.solving import Card, solve
 
@@ -46,9 +45,13 @@ SMALL_CARD = 6
 )
 async def solve_card(request: Request) -> Response:
     """Exactly k items, every pair allowed by the rules, of the largest value; with proof."""
+    return await solution(request.app.state.service, await request.body())
+
+
+async def solution(service: Service, body: bytes) -> Response:
+    """The same, from the bytes of the body."""
     clock = Clock()
-    service: Service = request.app.state.service
-    asked = await read(request, SolveRequest)
+    asked = SolveRequest.model_validate_json(body)
     check_size(len(asked.scores), service.settings.max_candidates, "candidates")
     small = len(asked.scores) <= SMALL_CANDIDATES and asked.k <= SMALL_CARD and not asked.explain
     budget = service.budget_seconds(asked.budget_ms)
