@@ -3,8 +3,6 @@
 The dataset it writes knows nothing of the truth; only evaluation may ask a World (`docs/world.md`).
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import weakref
@@ -22,7 +20,7 @@ from exactk.data.world_config import VERSION, WorldConfig, stream
 from exactk.data.world_latents import Geometry, Goods, People, geometry, goods, people, shelves
 from exactk.data.world_log import Shop, record
 from exactk.data.world_titles import Titles, titles_of
-from exactk.data.world_truth import Truth, card_logits, node_pair, sigmoid, theme_gain, truth_of
+from exactk.data.world_truth import Truth, card_logits, node_pair, sigmoid, truth_of
 from exactk.data.world_writing import Progress, write
 from exactk.errors import DataError, InputError
 from exactk.problem import cliques
@@ -54,7 +52,7 @@ class World:
         self._given_bias = bias
 
     @classmethod
-    def of(cls, dataset: Dataset) -> World:
+    def of(cls, dataset: Dataset) -> "World":
         """The world a dataset was written by, rebuilt from what its meta.json records."""
         provenance = dataset.meta.provenance
         if provenance.get("source") != "world":
@@ -184,7 +182,7 @@ class World:
 
 
 @lru_cache(maxsize=2)
-def _rebuilt(config: WorldConfig, bias: float) -> World:
+def _rebuilt(config: WorldConfig, bias: float) -> "World":
     return World(config, bias)
 
 

@@ -4,8 +4,6 @@ Knows numbers only. Without themes the clique engine (`problem/cliques.py`) solv
 where the search starts.
 """
 
-from __future__ import annotations
-
 from typing import no_type_check
 
 import numpy as np

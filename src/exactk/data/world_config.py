@@ -3,8 +3,6 @@
 Knows no numbers drawn from the seed: `world_latents.py` draws them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -85,7 +83,7 @@ class WorldConfig:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, held: Mapping[str, Any]) -> WorldConfig:
+    def from_dict(cls, held: Mapping[str, Any]) -> "WorldConfig":
         """The other way; an unknown name is refused."""
         known = {f.name for f in fields(cls)}
         unknown = sorted(set(held) - known)

@@ -3,13 +3,11 @@
 Knows no card and no click of the log: the statistics are those of the fourteen days before it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float32, Float64
 
-from exactk.data.world_latents import NUM_BRANDS, TASTE_SIZE, Goods, Geometry, People
 from exactk.data.world_config import CATEGORIES, THEMES, stream
+from exactk.data.world_latents import NUM_BRANDS, TASTE_SIZE, Geometry, Goods, People
 
 WINDOWS = (1, 7, 14)  # days
 STYLE_NOISE = 0.015  # per dimension; styles spread by 0.35
@@ -91,7 +89,7 @@ def user_features(
     own_rate = 0.04 * np.exp(0.3 * rng.standard_normal(num))
     affinity = np.exp(taste @ shared.centre.T)  # R C
     shares = np.stack(
-        [affinity[:, _DEPARTMENT_OF == d].sum(axis=1) for d in range(len(DEPARTMENTS))], axis=1
+        [affinity[:, d == _DEPARTMENT_OF].sum(axis=1) for d in range(len(DEPARTMENTS))], axis=1
     ) / affinity.sum(axis=1, keepdims=True)
     columns = [
         _windowed(rng, 60 * activity, own_rate, np.full(num, 0.05), np.exp(3.5 + 0.8 * budget)),

@@ -1,9 +1,7 @@
-"""Who lives in a world: users with tastes, and items with category, brand, style, price, quality and theme, in families.
+"""Who lives in a world: users with tastes; items with category, brand, style, price, quality, theme, in families.
 
 Knows neither what makes a card good (`world_truth.py`) nor what a log shows of all this (`world_features.py`).
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Knows the truth only as far as production does, through a noisy score of each item; clicks follow the truth itself.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, no_type_check
 
 import numpy as np

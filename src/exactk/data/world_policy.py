@@ -3,8 +3,6 @@
 Knows scores and graphs, no users and no items.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, no_type_check
 
 import numpy as np

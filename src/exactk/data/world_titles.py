@@ -3,16 +3,14 @@
 Knows no latent truth but what a seller would write: brand, category, theme, and words of its own.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, no_type_check
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Int64, UInt8
 
-from exactk.data.world_latents import NUM_BRANDS, Goods
 from exactk.data.world_config import THEMES, stream
+from exactk.data.world_latents import NUM_BRANDS, Goods
 from exactk.problem.bits import compiled
 from exactk.problem.titles import as_fraction
 
@@ -127,7 +125,7 @@ def _compose(parts, table, lengths, text, length):
 @compiled
 @no_type_check
 def _sieve(text, length, items, p, q, allowed):
-    """Fill `allowed` where the longest common subsequence proves a pair far; return the others as (b, first, second)."""
+    """Fill `allowed` where the longest common subsequence decides; return the other pairs as (b, first, second)."""
     B, N = items.shape
     doubtful = np.empty((max(64, B * N), 3), np.int64)
     count = 0

@@ -14,15 +14,13 @@ click, item i of A is the clicked one with probability softmax(CHOICE * appeal_i
 of the effect of each of its pairs.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from exactk.data.world_latents import Goods, People
 from exactk.data.world_config import THEMES, complement_table
+from exactk.data.world_latents import Goods, People
 from exactk.problem.bits import compiled
 
 CHOICE = 2.0
@@ -111,7 +109,7 @@ def card_logits(
 ) -> Float64[np.ndarray, "B"]:
     """Log-odds of a click on each card, but for the bias."""
     node, pair = node_pair(truth, users, items)
-    return node.sum(axis=1) + pair.sum(axis=(1, 2)) / 2 + theme_gain(truth, items)
+    return np.asarray(node.sum(axis=1) + pair.sum(axis=(1, 2)) / 2 + theme_gain(truth, items))
 
 
 def choice_probabilities(

@@ -3,8 +3,6 @@
 Knows what may be seen: ids, attributes, statistics, cards and clicks. Of the latent truth nothing is written.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
