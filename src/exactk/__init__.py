@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from exactk.config import Config, preset
+    from exactk.data.audit import audit
+    from exactk.data.dataset import Dataset
+    from exactk.data.frame import from_frame
+    from exactk.data.requests import Request
+    from exactk.data.world import World, world
     from exactk.errors import (
         ConfigError,
         DataError,
@@ -28,11 +34,18 @@ if TYPE_CHECKING:
         TitleDistance,
         load_rules,
     )
+    from exactk.recommender import Recommender
     from exactk.solving import Card, solve
 
 # Every public name and the room it lives in. Names are looked up on first use, so that `import exactk` and
 # `exactk --help` need not wait for torch and numba.
 _ROOMS = {
+    "exactk.config": ["Config", "preset"],
+    "exactk.data.audit": ["audit"],
+    "exactk.data.dataset": ["Dataset"],
+    "exactk.data.frame": ["from_frame"],
+    "exactk.data.requests": ["Request"],
+    "exactk.data.world": ["World", "world"],
     "exactk.errors": [
         "ConfigError",
         "DataError",
@@ -53,6 +66,7 @@ _ROOMS = {
         "TitleDistance",
         "load_rules",
     ],
+    "exactk.recommender": ["Recommender"],
     "exactk.solving": ["Card", "solve"],
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
@@ -61,9 +75,11 @@ __all__ = [
     "Allowed",
     "AtMost",
     "Card",
+    "Config",
     "ConfigError",
     "Constraints",
     "DataError",
+    "Dataset",
     "Distinct",
     "ExactKError",
     "Forbid",
@@ -72,11 +88,18 @@ __all__ = [
     "MinimumDistance",
     "MinimumGap",
     "MissingExtraError",
+    "Recommender",
+    "Request",
     "Rule",
     "TitleDistance",
+    "World",
     "__version__",
+    "audit",
+    "from_frame",
     "load_rules",
+    "preset",
     "solve",
+    "world",
 ]
 
 

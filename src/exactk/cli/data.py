@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import download_bar, emit, emit_json, emit_table, plain
+from exactk.cli.output import download_bar, emit, emit_json, emit_table, plain, progress_bar
 from exactk.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,6 +68,85 @@ def build_movielens(
             release=release, progress=progress,
         )  # fmt: skip
     _say_built(built, as_json)
+
+
+@build.command("world")
+def build_world(
+    out: Path = OUT,
+    users: int = typer.Option(2_000, "--users"),
+    items: int = typer.Option(5_000, "--items"),
+    impressions: int = typer.Option(
+        30_000, "--impressions", help="Logged cards: two days to train, one to test."
+    ),
+    strength: float = typer.Option(1.0, "--strength", help="Of the effect of pairs; 0: single items decide."),
+    theme: float = typer.Option(0.0, "--theme", help="What three items of one theme gain, in log-odds."),
+    k: int = typer.Option(4, "--k", "-k", help="Items on a card."),
+    n: int = typer.Option(50, "--n", "-n", help="Candidates of a request."),
+    click_rate: float = typer.Option(0.12, "--click-rate", help="Share of logged cards clicked."),
+    seed: int = typer.Option(7, "--seed"),
+    workers: int | None = typer.Option(None, "--workers", help="Processes; the data does not depend on it."),
+    as_json: bool = JSON,
+) -> None:
+    """The embedded simulator, whose true card values are known to evaluation: our stand-in for the Taobao log."""
+    from exactk.data import world
+
+    with progress_bar("building the world", impressions) as progress:
+        built = world.world(
+            users, items, impressions, strength, theme, k, n, click_rate,
+            seed=seed, path=out, workers=workers, progress=lambda done, _: progress(done),
+        )  # fmt: skip
+    _say_built(built, as_json)
+
+
+@build.command("frame")
+def build_frame(
+    impressions: Path = typer.Option(
+        ..., "--impressions", help="CSV, JSON lines or Parquet: one row per card or item."
+    ),
+    out: Path = OUT,
+    items: Path | None = typer.Option(None, "--items", help="Attributes and features of items."),
+    users: Path | None = typer.Option(None, "--users", help="Features of users."),
+    columns: list[str] = typer.Option(
+        [], "--map", help="our_column=your_column, as user_id=uid; may be repeated."
+    ),
+    item_columns: list[str] = typer.Option([], "--map-items", help="The same for the items' file."),
+    user_columns: list[str] = typer.Option([], "--map-users", help="The same for the users' file."),
+    item_features: list[str] = typer.Option([], "--item-feature", help="A number column that is a feature."),
+    user_features: list[str] = typer.Option([], "--user-feature", help="A number column that is a feature."),
+    separator: str | None = typer.Option(
+        None, "--separator", help="Between the members of lists written as text."
+    ),
+    text_ids: bool = typer.Option(False, "--text-ids", help="Read ids as text, so that 007 stays 007."),
+    strict: bool = typer.Option(
+        False, "--strict", help="Refuse the file at its first bad row instead of dropping it."
+    ),
+    report: Path | None = typer.Option(
+        None, "--report", help="Keep what was dropped and why in this file (JSON)."
+    ),
+    rules: Path | None = RULES,
+    as_json: bool = JSON,
+) -> None:
+    """Your own log of shown cards: a row per card with lists, or a row per shown item grouped by request_id."""
+    from exactk.data import frame
+
+    found = frame.build_frame(
+        out, impressions, column_map(columns), items, users, _rules(rules),
+        item_columns=column_map(item_columns), user_columns=column_map(user_columns),
+        item_features=item_features, user_features=user_features, separator=separator, text_ids=text_ids,
+        bad_rows="error" if strict else "drop",
+    )  # fmt: skip
+    if report is not None:
+        report.write_text(
+            json.dumps(plain(found.to_dict()), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+    if as_json:
+        emit_json({"out": str(out), **found.to_dict()})
+        return
+    emit(f"written: {out} ({found.impressions:,} impressions of {found.rows_read:,} rows)")
+    for reason, entry in found.dropped.items():
+        emit(f"dropped {entry['rows']:,} rows: {reason}; the first: {plain(entry['examples'][0])}")
+    for text, entry in found.notes.items():
+        emit(f"note, {entry['rows']:,} times: {text}")
 
 
 @data.command("stats")
