@@ -4,19 +4,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test check bench audit format clean
 
 demo: $(STAMP)
 	$(BIN)/exactk demo
 
-test: $(STAMP)
-	$(BIN)/pytest -n auto
+test: $(STAMP) browser
+	$(BIN)/pytest -n auto --dist worksteal
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Known holes in what we install; needs the network.
+audit: $(STAMP)
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 bench: $(STAMP)
 	$(BIN)/exactk bench all --quick
@@ -33,6 +37,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+# The studio is tested in Chromium. Debian has it as a package; where it cannot be installed those tests skip.
+.PHONY: browser
+browser:
+	@command -v chromium >/dev/null || { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
+	&& apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	|| echo "no chromium, and no way to install it: browser tests will be skipped"
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
