@@ -18,8 +18,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serving_model import ITEMS, K, fitted, write_data
-from serving_server import client_of
 
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
@@ -31,6 +29,8 @@ from exactk.serving.impressions import collect
 from exactk.serving.quick import QuickBatches
 from exactk.serving.settings import Settings
 from exactk.serving.split import CHALLENGER, arm_of
+from serving_model import ITEMS, K, fitted, write_data
+from serving_server import client_of
 
 # The service runs in a thread of this process; the shape checker's own dice there are no business of hypothesis.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
