@@ -1,0 +1,360 @@
+"""One request from ids to card: encoder, decoder and beam of GAttN, compiled; all numbers in one scratch array.
+
+Knows neither modules nor batches; `compiled.py` packs the weights in the order read here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, no_type_check
+
+import numpy as np
+
+from exactk.engine.arithmetic import (
+    additive,
+    lstm_cell,
+    normed,
+    product,
+    raised,
+    rectify,
+    softmax,
+    transposed,
+)
+from exactk.engine.beam_kernel import (
+    choose,
+    extend,
+    log_probabilities,
+    look_ahead,
+    most_strangers,
+)
+from exactk.problem.compiling import compiled
+
+DONE, NO_CARD, BEYOND_RANGE, UNKNOWN_ID = 0, 1, 2, 3
+NOTHING, ZERO, ONE = np.float32(-np.inf), np.float32(0), np.float32(1)
+
+
+class Sizes(NamedTuple):
+    """Of the network; all but those called true are padded to sixteen."""
+
+    width: int
+    true_width: int
+    heads: int
+    head_size: int
+    true_head_size: int
+    parts: int  # 1: query, key and value are one projection; 3: three
+    feed_forward_size: int
+    layers: int
+    item_size: int
+    user_size: int
+    decoder_layers: int
+    rows: int  # the beam, padded to four
+    beam: int
+
+
+class Places(NamedTuple):
+    """Where in the scratch array everything lies, for one number of candidates."""
+
+    zeros: int
+    inputs: int
+    user_row: int
+    nodes: int
+    hidden: int
+    joined: int
+    projected: int
+    mixed: int
+    keys_t: int
+    attention: int
+    nodes_t: int
+    glimpse_keys: int
+    pointer_keys: int
+    absent: int
+    decoded: int
+    query: int
+    scores: int
+    masks: int
+    allowed: int
+    gates: int
+    pair: int
+    states: int
+    end: int
+
+
+@compiled
+@no_type_check
+def attend(s, w, at, x, p, N, span):
+    """Multi-head self-attention of the nodes (eq. 6, 7) into p.joined; returns the place in w behind its weights."""
+    D, head = s.width, s.head_size
+    H = s.heads * head
+    P = s.parts * H
+    product(x, p.nodes, D, N, D, w, at, P, P, x, p.zeros, x, p.projected, P)
+    keys, values = p.projected, p.projected
+    if s.parts == 3:
+        keys, values = keys + H, values + 2 * H
+    transposed(x, keys, P, N, H, x, p.keys_t, span)
+    scale = ONE / np.sqrt(np.float32(s.true_head_size))
+    for h in range(s.heads):
+        query, key = p.projected + h * head, p.keys_t + h * head * span
+        product(x, query, P, N, head, x, key, span, span, x, p.zeros, x, p.attention, span)
+        for n in range(N):
+            softmax(x, p.attention + n * span, span, scale, x, p.absent)
+        product(
+            x, p.attention, span, N, N, x, values + h * head, P, head, x, p.zeros, x, p.mixed + h * head, H
+        )
+    at += D * P
+    product(x, p.mixed, H, N, H, w, at, D, D, x, p.zeros, x, p.joined, D)
+    return at + H * D
+
+
+@compiled
+@no_type_check
+def encode(s, w, at, x, p, N, span):
+    """The linear map to the width (eq. 5) and L layers (eq. 6 to 8) from p.hidden to p.nodes; returns the place behind."""
+    D, F = s.width, s.feed_forward_size
+    product(x, p.hidden, D, N, D, w, at, D, D, w, at + D * D, x, p.nodes, D)
+    at += D * D + D
+    for _ in range(s.layers):
+        at = attend(s, w, at, x, p, N, span)
+        normed(x, p.nodes, p.joined, N, D, s.true_width, w, 0, at, at + D)
+        at += 2 * D
+        product(x, p.nodes, D, N, D, w, at, F, F, w, at + D * F, x, p.hidden, F)
+        rectify(x, p.hidden, N * F)
+        at += D * F + F
+        product(x, p.hidden, F, N, F, w, at, D, D, w, at + F * D, x, p.joined, D)
+        at += F * D + D
+        normed(x, p.nodes, p.joined, N, D, s.true_width, w, 0, at, at + D)
+        at += 2 * D
+    return at
+
+
+@compiled
+@no_type_check
+def embed(s, w, at, x, p, tables, features, ids, b, N):
+    """x_i = ReLU(W_I [x_s; x_u] + b_I) (eq. 4) into p.hidden; returns the place behind in w, or -1: an unknown id."""
+    D = s.width
+    users, items = tables
+    user_features, item_features = features
+    user, item = ids
+    E = users.shape[1]
+    if E > 0 and (user[b] < 0 or user[b] >= users.shape[0]):
+        return -1
+    for e in range(E):
+        x[p.inputs + e] = users[user[b], e]
+    for f in range(s.user_size - E):
+        x[p.inputs + E + f] = user_features[b, f]
+    for_user = at + s.item_size * D
+    bias = for_user + s.user_size * D
+    product(x, p.inputs, 0, 1, s.user_size, w, for_user, D, D, w, bias, x, p.user_row, D)
+    for n in range(N):
+        row = p.inputs + n * s.item_size
+        if E > 0 and (item[b, n] < 0 or item[b, n] >= items.shape[0]):
+            return -1
+        for e in range(E):
+            x[row + e] = items[item[b, n], e]
+        for f in range(s.item_size - E):
+            x[row + E + f] = item_features[b, n, f]
+    product(x, p.inputs, s.item_size, N, s.item_size, w, at, D, D, x, p.user_row, x, p.hidden, D)
+    rectify(x, p.hidden, N * D)
+    return bias + D
+
+
+@compiled
+@no_type_check
+def make_keys(s, w, at, x, p, N, span):
+    """e^(2 W_D2 h_j) and e^(2 W_D4 h_j), a column per node; False where a number is too large for that."""
+    D = s.width
+    transposed(x, p.nodes, D, N, D, x, p.nodes_t, span)
+    product(w, at, D, D, D, x, p.nodes_t, span, span, x, p.zeros, x, p.glimpse_keys, span)
+    product(w, at + D * D, D, D, D, x, p.nodes_t, span, span, x, p.zeros, x, p.pointer_keys, span)
+    inside = raised(x, p.glimpse_keys, D * span)
+    return raised(x, p.pointer_keys, D * span) and inside
+
+
+@compiled
+@no_type_check
+def point(s, w, at, x, p, num, N, span):
+    """Raw scores of every node for `num` rows (eq. 12, 13) into p.scores; False where a number is out of range.
+
+    A row of p.decoded is [d_t; c_t], so that the glimpse c_t is written where the pointer reads it.
+    """
+    D = s.width
+    vector = at + 3 * D * D
+    product(x, p.decoded, 2 * D, num, D, w, at, D, D, x, p.zeros, x, p.query, D)
+    inside = raised(x, p.query, num * D)
+    for r in range(num):
+        row = p.scores + r * span
+        additive(x, p.glimpse_keys, span, x, p.query + r * D, w, vector, D, x, row)
+        softmax(x, row, span, ONE, x, p.absent)
+    product(x, p.scores, span, num, N, x, p.nodes, D, D, x, p.zeros, x, p.decoded + D, 2 * D)
+    product(x, p.decoded, 2 * D, num, 2 * D, w, at + D * D, D, D, x, p.zeros, x, p.query, D)
+    inside &= raised(x, p.query, num * D)
+    for r in range(num):
+        additive(x, p.pointer_keys, span, x, p.query + r * D, w, vector + D, D, x, p.scores + r * span)
+    return inside
+
+
+@compiled
+@no_type_check
+def start(s, w, at, x, p):
+    """d_1 = g(0, 0): the same for every request, so it comes with the weights. Returns the place behind it in w."""
+    D = s.width
+    for layer in range(s.decoder_layers):
+        to = p.states + 2 * layer * s.rows * D
+        for d in range(D):
+            x[to + d] = w[at + d]
+            x[to + s.rows * D + d] = w[at + D + d]
+            x[p.decoded + d] = w[at + d]
+        at += 2 * D
+    return at
+
+
+@compiled
+@no_type_check
+def advance(s, w, at, x, p, num, parent, place, old):
+    """d_t = g(d_t-1, a_t-1) (eq. 11) for every new beam; `old` (0 or 1) says which half of the states is left behind.
+
+    A half holds, for each layer, the rows' hidden vectors and then their cells.
+    """
+    D, block = s.width, s.rows * s.width
+    half = 2 * s.decoder_layers * block
+    for layer in range(s.decoder_layers):
+        before = p.states + old * half + 2 * layer * block
+        after = p.states + (1 - old) * half + 2 * layer * block
+        for r in range(num):
+            below = p.nodes + place[r] * D if layer == 0 else after - 2 * block + r * D
+            for d in range(D):
+                x[p.pair + r * 2 * D + d] = x[below + d]
+                x[p.pair + r * 2 * D + D + d] = x[before + parent[r] * D + d]
+        product(x, p.pair, 2 * D, num, 2 * D, w, at, 4 * D, 4 * D, w, at + 8 * D * D, x, p.gates, 4 * D)
+        for r in range(num):
+            cell = before + block + parent[r] * D
+            lstm_cell(x, p.gates + r * 4 * D, D, cell, after + block + r * D, after + r * D)
+            for d in range(D):
+                x[p.decoded + r * 2 * D + d] = x[after + r * D + d]
+        at += 8 * D * D + 4 * D
+
+
+@compiled
+@no_type_check
+def open_at_first(x, p, b, N, span, rows, rules):
+    """The first row's mask: present positions that no cap of 0 shuts and every pin may stand with; padding is shut."""
+    graph, present, _, pinned, group, cap = rules
+    for n in range(span):
+        x[p.absent + n] = ZERO if n < N and present[b, n] else NOTHING
+        x[p.masks + n] = x[p.absent + n]
+    for r in range(2 * rows):
+        for n in range(N, span):
+            x[p.masks + r * span + n] = NOTHING
+            x[p.allowed + (r % rows) * span + n] = NOTHING
+    for c in range(cap.shape[1]):
+        for n in range(N):
+            if cap[b, c] <= 0 and group[b, c, n] >= 0:
+                x[p.masks + n] = NOTHING
+    pins = 0
+    for i in range(N):
+        if pinned[b, i]:
+            pins += 1
+            for n in range(N):
+                if n != i and not graph[b, i, n]:
+                    x[p.masks + n] = NOTHING
+    return pins
+
+
+@compiled
+@no_type_check
+def write_card(s, w, at, x, p, b, N, span, rules, asked, answer, card):
+    """Beam search over one encoded request; the best card's positions, in order of choice, into `card`."""
+    graph, present, card_size, pinned, group, cap = rules
+    beam, K = s.beam, card_size[b]
+    lstm = start(s, w, at + 3 * s.width * s.width + 2 * s.width, x, p)
+    path, chosen = np.zeros((2, beam, K), np.int64), np.zeros((2, beam, N), np.bool_)
+    parent, place, again = (
+        np.zeros(beam, np.int64),
+        np.zeros(beam, np.int64),
+        np.zeros((beam * beam, 2), np.int64),
+    )
+    so_far, tops = np.zeros(beam, np.float32), np.zeros(beam, np.float32)
+    again_worth = np.zeros(beam * beam, np.float32)
+    pins = open_at_first(x, p, b, N, span, s.rows, rules)
+    strangers = most_strangers(graph[b], present[b], N)
+    num_open = 0
+    for n in range(N):
+        num_open += np.int64(x[p.masks + n] == ZERO)
+    safe = pins == 0 and cap.shape[1] == 0 and num_open > (K - 1) * (strangers + 1)
+    num, old = 1, 0
+    for t in range(K):
+        masks = p.masks + old * s.rows * span
+        if not point(s, w, at, x, p, num, N, span):
+            return BEYOND_RANGE
+        for r in range(num):
+            mask = masks + r * span
+            if not safe:
+                mask = p.allowed + r * span
+                look_ahead(
+                    b, t, strangers, x, masks + r * span, N, rules, chosen[old, r], asked, answer, x, mask
+                )
+            tops[r] = log_probabilities(x, p.scores + r * span, span, x, mask, so_far[r])
+        wanted = 1 if t + 1 == K else beam
+        num = choose(
+            x,
+            p.scores,
+            span,
+            num,
+            t,
+            wanted,
+            path[old],
+            chosen[old],
+            tops,
+            again,
+            again_worth,
+            parent,
+            place,
+            so_far,
+        )
+        if num == 0:
+            return NO_CARD
+        for r in range(num):
+            for k in range(t):
+                path[1 - old, r, k] = path[old, parent[r], k]
+            path[1 - old, r, t] = place[r]
+            for n in range(N):
+                chosen[1 - old, r, n] = chosen[old, parent[r], n]
+            chosen[1 - old, r, place[r]] = True
+            if t + 1 < K:
+                new = p.masks + ((1 - old) * s.rows + r) * span
+                extend(
+                    x,
+                    masks + parent[r] * span,
+                    new,
+                    N,
+                    graph[b],
+                    place[r],
+                    group[b],
+                    cap[b],
+                    chosen[1 - old, r],
+                )
+        if t + 1 < K:
+            advance(s, w, lstm, x, p, num, parent, place, old)
+        old = 1 - old
+    for k in range(K):
+        card[k] = path[old, 0, k]
+    return DONE
+
+
+@compiled
+@no_type_check
+def decode_each(first, last, s, p, x, w, tables, features, ids, rules, asked, answer, cards, status):
+    """The likeliest cards of the requests first..last-1 into `cards`; what became of each into `status`."""
+    N = rules[0].shape[1]
+    span = (N + 15) // 16 * 16
+    for b in range(first, last):
+        at = embed(s, w, s.width, x, p, tables, features, ids, b, N)
+        if at < 0:
+            status[b] = UNKNOWN_ID
+            continue
+        for n in range(span):
+            x[p.absent + n] = ZERO if n < N and rules[1][b, n] else NOTHING
+        at = encode(s, w, at, x, p, N, span)
+        status[b] = BEYOND_RANGE
+        if make_keys(s, w, at, x, p, N, span):
+            at += 2 * s.width * s.width
+            status[b] = write_card(s, w, at, x, p, b, N, span, rules, asked, answer, cards[b])
+    return 0

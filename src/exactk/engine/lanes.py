@@ -1,0 +1,239 @@
+"""Sixteen float32 numbers as one value in compiled code: what a vector register holds, written out.
+
+Knows no network. The compiler turns these into the widest instructions the processor has; nothing is left to its guess.
+"""
+# ruff: noqa: ARG001 (the signatures of intrinsics are numba's)
+
+from __future__ import annotations
+
+from typing import Any, no_type_check
+
+from llvmlite import ir
+from numba import types
+from numba.core.datamodel import models
+from numba.core.datamodel.registry import register_default
+from numba.extending import intrinsic
+
+LANES = 16
+_FLOAT = ir.FloatType()
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+_INTEGERS = ir.VectorType(ir.IntType(32), LANES)
+_FUSED = ("contract",)  # a product and the sum it goes into may be one instruction
+
+
+class Lanes(types.Type):
+    """numba's name for the vector."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Lanes")
+
+
+lanes = Lanes()
+_primitive: Any = models.PrimitiveModel
+
+
+@register_default(Lanes)
+class _LanesModel(_primitive):  # type: ignore[misc]
+    def __init__(self, manager: Any, fe_type: Any) -> None:
+        super().__init__(manager, fe_type, _VECTOR)
+
+
+def _constant(value: float) -> ir.Constant:
+    return ir.Constant(_VECTOR, [ir.Constant(_FLOAT, value)] * LANES)
+
+
+@no_type_check
+def _address(context, builder, array_type, array, index):
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [index])
+
+
+@no_type_check
+def _spread(builder, scalar):
+    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, one, ir.Constant(_INTEGERS, [0] * LANES))
+
+
+@no_type_check
+def _larger(builder, a, b):
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+@no_type_check
+def _smaller(builder, a, b):
+    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
+
+
+@no_type_check
+def _multiply_add(builder, a, b, c):
+    return builder.fadd(builder.fmul(a, b, flags=_FUSED), c, flags=_FUSED)
+
+
+@intrinsic
+@no_type_check
+def load(typing_context, array, index):
+    """array[index : index + 16]."""
+
+    def code(context, builder, signature, args):
+        at = _address(context, builder, signature.args[0], args[0], args[1])
+        return builder.load(builder.bitcast(at, _VECTOR.as_pointer()), align=4)
+
+    return lanes(array, types.int64), code
+
+
+@intrinsic
+@no_type_check
+def store(typing_context, array, index, value):
+    """array[index : index + 16] = value."""
+
+    def code(context, builder, signature, args):
+        at = _address(context, builder, signature.args[0], args[0], args[1])
+        builder.store(args[2], builder.bitcast(at, _VECTOR.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, lanes), code
+
+
+@intrinsic
+@no_type_check
+def repeat(typing_context, array, index):
+    """array[index], sixteen times."""
+
+    def code(context, builder, signature, args):
+        at = _address(context, builder, signature.args[0], args[0], args[1])
+        return _spread(builder, builder.load(at, align=4))
+
+    return lanes(array, types.int64), code
+
+
+@intrinsic
+@no_type_check
+def spread(typing_context, value):
+    """One number, sixteen times."""
+
+    def code(context, builder, signature, args):
+        return _spread(builder, args[0])
+
+    return lanes(types.float32), code
+
+
+@no_type_check
+def _binary(name, build):
+    def typed(typing_context, a, b):
+        def code(context, builder, signature, args):
+            return build(builder, *args)
+
+        return lanes(lanes, lanes), code
+
+    typed.__name__ = name
+    return intrinsic(typed)
+
+
+add = _binary("add", lambda builder, a, b: builder.fadd(a, b, flags=_FUSED))
+subtract = _binary("subtract", lambda builder, a, b: builder.fsub(a, b, flags=_FUSED))
+multiply = _binary("multiply", lambda builder, a, b: builder.fmul(a, b, flags=_FUSED))
+divide = _binary("divide", lambda builder, a, b: builder.fdiv(a, b))
+larger = _binary("larger", _larger)
+smaller = _binary("smaller", _smaller)
+
+
+@intrinsic
+@no_type_check
+def multiply_add(typing_context, a, b, c):
+    """a * b + c, rounded once."""
+
+    def code(context, builder, signature, args):
+        return _multiply_add(builder, *args)
+
+    return lanes(lanes, lanes, lanes), code
+
+
+@no_type_check
+def _folded(builder, value, build):
+    """All lanes into one, in four halvings."""
+    for half in (8, 4, 2, 1):
+        order = [(lane + half) % LANES for lane in range(LANES)]
+        value = build(builder, value, builder.shuffle_vector(value, value, ir.Constant(_INTEGERS, order)))
+    return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+
+
+@intrinsic
+@no_type_check
+def total(typing_context, value):
+    """The sum of the lanes."""
+
+    def code(context, builder, signature, args):
+        return _folded(builder, args[0], lambda b, x, y: b.fadd(x, y))
+
+    return types.float32(lanes), code
+
+
+@intrinsic
+@no_type_check
+def largest(typing_context, value):
+    """The largest of the lanes."""
+
+    def code(context, builder, signature, args):
+        return _folded(builder, args[0], _larger)
+
+    return types.float32(lanes), code
+
+
+@no_type_check
+def _exponential(builder, x):
+    """e^x = 2^n e^r with n whole and |r| <= ln 2 / 2; the polynomial is Moshier's (Cephes), good to the last bit or two."""
+    x = _larger(builder, _smaller(builder, x, _constant(88.0)), _constant(-80.0))
+    magic = _constant(12582912.0)  # 1.5 * 2^23: adding it rounds to a whole number
+    n = builder.fsub(_multiply_add(builder, x, _constant(1.44269504), magic), magic)
+    r = _multiply_add(builder, n, _constant(-0.693359375), x)
+    r = _multiply_add(builder, n, _constant(2.12194440e-4), r)
+    p = _constant(1.9875691500e-4)
+    for coefficient in (
+        1.3981999507e-3,
+        8.3334519073e-3,
+        4.1665795894e-2,
+        1.6666665459e-1,
+        5.0000001201e-1,
+        1.0,
+        1.0,
+    ):
+        p = _multiply_add(builder, p, r, _constant(coefficient))
+    exponent = builder.shl(builder.fptosi(n, _INTEGERS), ir.Constant(_INTEGERS, [23] * LANES))
+    return builder.bitcast(builder.add(builder.bitcast(p, _INTEGERS), exponent), _VECTOR)
+
+
+@intrinsic
+@no_type_check
+def exponential(typing_context, value):
+    """e^x for x in -80..88, and at those ends beyond."""
+
+    def code(context, builder, signature, args):
+        return _exponential(builder, args[0])
+
+    return lanes(lanes), code
+
+
+@intrinsic
+@no_type_check
+def sigmoid(typing_context, value):
+    """1 / (1 + e^-x)."""
+
+    def code(context, builder, signature, args):
+        raised = _exponential(builder, builder.fsub(_constant(0.0), args[0]))
+        return builder.fdiv(_constant(1.0), builder.fadd(_constant(1.0), raised))
+
+    return lanes(lanes), code
+
+
+@intrinsic
+@no_type_check
+def hyperbolic_tangent(typing_context, value):
+    """1 - 2 / (1 + e^2x)."""
+
+    def code(context, builder, signature, args):
+        raised = _exponential(builder, builder.fadd(args[0], args[0]))
+        return builder.fsub(
+            _constant(1.0), builder.fdiv(_constant(2.0), builder.fadd(_constant(1.0), raised))
+        )
+
+    return lanes(lanes), code
