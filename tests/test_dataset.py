@@ -246,6 +246,14 @@ def test_own_rules_replace_the_folders_in_every_view(tmp_path: Path) -> None:
     assert batch.graph[0].tolist() == [[False, True, False], [True, False, True], [False, True, False]]
 
 
+def test_own_rules_set_recorded_graphs_aside(tmp_path: Path) -> None:
+    row = ROW | {"graph": bytes([0b11100000])}  # recorded: all may mix
+    dataset = Dataset.open(write_log(tmp_path / "log", [row], items=ITEMS))
+    assert dataset.batch(dataset.vocabulary()).graph[0].sum() == 6
+    own = dataset.constrained(Distinct("brand"))
+    assert own.batch(own.vocabulary()).graph[0].sum() == 4
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -289,16 +297,13 @@ def test_an_empty_log_opens_and_has_no_batches(tmp_path: Path) -> None:
 LARGER_THAN_MEMORY = """
     import resource, sys
     from exactk.data import Dataset
-    dataset = Dataset.open(sys.argv[1])
-    vocabulary = dataset.vocabulary()
-    next(iter(dataset.batches(vocabulary, 16, seed=0)))
+    small, large, allowed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    warm = Dataset.open(small)  # brings in the compiled loops
+    next(iter(warm.batches(warm.vocabulary(), 16, seed=0)))
     used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
-    limit = used + int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # memory of its own: mapped files do not count
-    try:
-        bytearray(3 * int(sys.argv[2]))
-    except MemoryError:
-        print(sum(len(batch) for batch in dataset.batches(vocabulary, 16, seed=0)))
+    resource.setrlimit(resource.RLIMIT_DATA, (used + allowed,) * 2)  # memory of its own: mapped files do not count
+    dataset = Dataset.open(large)
+    print(sum(len(batch) for batch in dataset.batches(dataset.vocabulary(), 16, seed=0)))
 """
 
 
@@ -309,12 +314,13 @@ def test_a_log_larger_than_the_memory_allowed_is_batched_all_the_same(tmp_path: 
         {"request_id": r, "user_id": 0, "candidates": names, "card": names[:3], "graph": rng.bytes(9975)}
         for r in range(6000)
     ]
-    path = write_log(tmp_path / "log", rows)
+    path = write_log(tmp_path / "large", rows)
+    small = write_log(tmp_path / "small", rows[:20])
     allowed = 16 << 20
     Dataset.open(path)
     assert sum(file.stat().st_size for file in path.glob(".index/*/*.bin")) > 4 * allowed
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(LARGER_THAN_MEMORY), str(path), str(allowed)],
+        [sys.executable, "-c", textwrap.dedent(LARGER_THAN_MEMORY), str(small), str(path), str(allowed)],
         capture_output=True, text=True, timeout=200, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.stdout.strip() == "6000", done.stderr

@@ -177,6 +177,17 @@ def test_the_leak_free_protocol_keeps_every_pair_on_one_side(source: Path, tmp_p
     assert not graded & (valid | test)
 
 
+def test_a_fifth_of_the_ratings_is_held_out_and_half_the_users_give_a_fifth_to_valid(
+    source: Path, tmp_path: Path
+) -> None:
+    dataset = build_movielens(tmp_path / "log", source, 1, 2)
+    rated = len(read_movielens(source).user)
+    assert dataset.extra("ratings.parquet").num_rows / rated == pytest.approx(0.7, abs=0.04)
+    _, valid, test = dataset.split()
+    assert len(set(valid.impressions()["user_id"].to_pylist())) == 6
+    assert len(set(test.impressions()["user_id"].to_pylist())) == 12
+
+
 def test_the_papers_protocol_leaks_by_design_but_keeps_test_likes_out_of_the_ratings(
     source: Path, tmp_path: Path
 ) -> None:

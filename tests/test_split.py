@@ -104,6 +104,21 @@ def test_split_by_pair_follows_chains_of_shared_items(tmp_path: Path) -> None:
         assert any({0, 1, 2} <= part for part in parts)
 
 
+def test_split_by_pair_ties_only_requests_of_one_user(tmp_path: Path) -> None:
+    rows = [{"request_id": r, "user_id": r, "candidates": ["everyone's favourite"]} for r in range(40)]
+    parts = Dataset.open(write_log(tmp_path / "log", rows)).split("pair", valid=0.25, test=0.25)
+    assert [len(part) for part in parts] == [20, 10, 10]
+
+
+def test_split_by_pair_keeps_a_request_together_even_without_shared_items(tmp_path: Path) -> None:
+    rows = [{"request_id": r // 2, "user_id": 0, "candidates": [f"i{r}"]} for r in range(40)]
+    parts = sides(
+        Dataset.open(write_log(tmp_path / "log", rows)).split("pair", valid=0.2, test=0.2), "request_id"
+    )
+    assert not parts[0] & parts[1]
+    assert not parts[0] & parts[2]
+
+
 def test_two_cards_of_one_request_stay_together(tmp_path: Path) -> None:
     rows = [row | {"request_id": r // 2} for r, row in enumerate(random_impressions(100))]
     parts = sides(Dataset.open(write_log(tmp_path / "log", rows)).split("random"), "request_id")
