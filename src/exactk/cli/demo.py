@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import typer
+
 from exactk.cli import app
-from exactk.cli.output import emit, emit_table
+from exactk.cli.output import emit, emit_table, talk
 
 
 @app.command("demo")
-def demo() -> None:
-    """Solve a handful of requests, beside what top-K and the paper's greedy would have shown."""
+def demo(
+    out: Path = typer.Option(Path("demo"), "--out", help="Folder for the world, the model and the plots."),
+    impressions: int = typer.Option(60_000, "--impressions", help="Logged cards of the world to learn from."),
+    only_requests: bool = typer.Option(False, "--only-requests", help="The embedded requests, no training."),
+) -> None:
+    """Solve a few requests beside top-K and greedy, then train on a small world and judge cards by its truth."""
+    _show_requests()
+    if not only_requests:
+        _tell_story(out, impressions)
+
+
+def _show_requests() -> None:
     from exactk.demo.requests import examples
 
     for example in examples():
@@ -20,3 +34,28 @@ def demo() -> None:
         )
         for reason in example.best.reasons[:2]:
             emit(f"  why not {reason}")
+
+
+def _tell_story(out: Path, impressions: int) -> None:
+    from exactk.demo.figures import draw
+    from exactk.demo.story import tell
+
+    out.mkdir(parents=True, exist_ok=True)
+    story = tell(out, talk, impressions)
+    emit("\nA world whose truth is known: what cards are really worth, on a day nobody trained on.")
+    emit_table(
+        ("method", "true click probability", "share of the optimum"),
+        [("the optimum", story.optimum, "100%")]
+        + [(j.name, j.value, f"{j.share:.1%}") for j in story.judged],
+    )
+    told = story.explained
+    emit(
+        f"One card, for user {told.user_id}: truly worth {told.value:.3f}, the best possible {told.optimum:.3f}."
+    )
+    for item in told.card.items:
+        emit(f"  {told.titles[item]}")
+    for reason in told.card.reasons[:3]:
+        emit(f"  why not {told.titles[reason.item]!r}: {reason}")
+    for path in draw(story, out):
+        talk(f"written: {path}")
+    emit(f"Next: exactk compare {out / 'world'} --quick, or exactk serve {out / 'model'} and open the page.")

@@ -1,0 +1,56 @@
+"""`exactk serve`: cards over HTTP, and the studio page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from exactk.cli import app
+from exactk.cli.output import emit
+from exactk.errors import MissingExtraError
+
+
+@app.command("serve")
+def serve(
+    model: Path | None = typer.Argument(
+        None, help="A model folder; without one, scores in and exact cards out."
+    ),
+    host: str = typer.Option("127.0.0.1", "--host", help="Loopback unless told otherwise."),
+    port: int = typer.Option(8000, "--port"),
+    workers: int = typer.Option(1, "--workers", help="Processes."),
+    dataset: Path | None = typer.Option(
+        None, "--data", help="A dataset folder whose requests the studio may show."
+    ),
+    challenger: Path | None = typer.Option(
+        None, "--challenger", help="A second model, for an A/B split by user."
+    ),
+    share: float = typer.Option(0.5, "--share", help="Of users that the challenger serves."),
+    log: Path | None = typer.Option(None, "--log", help="Folder for the log of impressions and feedback."),
+    keys: Path | None = typer.Option(
+        None, "--keys", help="File of hashed API keys, one a line (exactk key makes one)."
+    ),
+) -> None:
+    """Serve until told to stop; the studio is at /, the API at /v1, its description at /docs."""
+    try:
+        from exactk.serving.run import serve as run
+    except ImportError as error:
+        raise MissingExtraError(
+            f"serving needs a package that is missing ({error}): pip install 'exactk[serve]'"
+        ) from error
+    settings: dict[str, Any] = {"dataset": dataset}
+    if challenger is not None:
+        settings |= {"challenger": challenger, "challenger_share": share}
+    if log is not None:
+        settings["log"] = log
+    run(model, host, port, workers, keys, **settings)
+
+
+@app.command("key")
+def key() -> None:
+    """Make an API key: hand the first line to the client, keep the second in the service's key file."""
+    from exactk.serving.security import new_key
+
+    for line in new_key():
+        emit(line)
