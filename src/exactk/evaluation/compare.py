@@ -115,10 +115,9 @@ def _thinned(view: Dataset, most: int) -> Dataset:
 
 def _own_rules(view: Dataset) -> dict[str, Any] | None:
     """Rules given to the view itself; those of the folder its jobs find there."""
-    rules, folder_rules = view.constraints, view.folder.rules
-    if rules is None or (folder_rules is not None and rules is folder_rules.constraints):
+    if view.constraints is None or view.rules is view.folder.rules:
         return None
-    return dict(rules.to_dict())
+    return dict(view.constraints.to_dict())
 
 
 def _lay_down(folder: Path, train: Dataset, valid: Dataset, test: Dataset) -> Path:

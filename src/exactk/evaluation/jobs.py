@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from exactk.data.dataset import Dataset
-from exactk.errors import ExactKError, InputError
+from exactk.errors import InputError
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.truth import Truth
+from exactk.learning.process import stop_requests
 from exactk.problem.constraints import Constraints
 from exactk.rivals.contract import Budget, Fitted, Logs, Method
 
@@ -113,38 +114,46 @@ def run(job: Job, method: Method | None = None) -> None:
                     arrays[f"{number}.{field.name}"] = told
                 else:
                     header["ways"].setdefault(way, {})[field.name] = told
-    except (ExactKError, ImportError, ArithmeticError, ValueError, RuntimeError, MemoryError) as error:
+    except Exception as error:  # whatever it is, it must cost this method alone
         header["reason"] = f"{type(error).__name__}: {error}"
         arrays = {}
     write_result(job.path, header, arrays)
 
 
 def run_all(jobs: Sequence[Job], at_once: int, tell: Tell, limit_seconds: float | None = None) -> None:
-    """Every unfinished job in a process of its own, at most `at_once` together, longest-lived names first."""
+    """Every unfinished job in a process of its own, at most `at_once` together, in the order given."""
     waiting = [job for job in jobs if not job.finished()]
     done, total = len(jobs) - len(waiting), len(jobs)
-    if done:
-        tell(f"{done} of {total} results are there already")
+    tell(
+        f"{len(waiting)} of {total} jobs to run, {at_once} at a time"
+        + (f"; {done} are done already" * bool(done))
+    )
     running: dict[str, tuple[Job, subprocess.Popen[bytes], float]] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                job = waiting.pop(0)
-                running[job.label] = (job, _start(job), time.monotonic())
-                tell(f"[{done + 1}-{min(done + len(running), total)}/{total}] {job.label} started")
-            for label, (job, process, began) in list(running.items()):
-                seconds = time.monotonic() - began
-                if limit_seconds is not None and seconds > limit_seconds and process.poll() is None:
-                    process.kill()
-                if process.poll() is None:
-                    continue
-                del running[label]
-                done += 1
-                tell(f"[{done}/{total}] {job.label} {_ended(job, process, seconds, limit_seconds)}")
-            time.sleep(0.05)
-    finally:
-        for _, process, _ in running.values():  # interrupted: the children we started go with us
-            process.terminate()
+    with stop_requests() as stop_requested:
+        try:
+            while (waiting or running) and not stop_requested():
+                while waiting and len(running) < at_once:
+                    job = waiting.pop(0)
+                    running[job.label] = (job, _start(job), time.monotonic())
+                for label, (job, process, began) in list(running.items()):
+                    seconds = time.monotonic() - began
+                    if limit_seconds is not None and seconds > limit_seconds:
+                        process.kill()
+                        process.wait()
+                    if process.poll() is None:
+                        continue
+                    del running[label]
+                    done += 1
+                    tell(f"[{done}/{total}] {job.label} {_ended(job, process, seconds, limit_seconds)}")
+                time.sleep(0.05)
+        finally:
+            for _, process, _ in running.values():  # the children we started go with us
+                process.terminate()
+                process.wait()
+        if stop_requested():
+            raise KeyboardInterrupt(
+                f"stopped with {done} of {total} results; the same call goes on from there"
+            )
 
 
 def _start(job: Job) -> subprocess.Popen[bytes]:

@@ -37,8 +37,8 @@ class Recommender(Protocol):
 class Budget:
     """What a method may spend on tuning; the same for all of them.
 
-    A trial is one setting trained for at most `epochs`, stopped after `patience` epochs without a better
-    validation score. Validation looks at the first `validation_rows` clicked cards of the validation split.
+    A trial is one setting trained for at most `epochs`, stopped after `patience` epochs without a better score on
+    the first `validation_rows` rows of the validation split (clicked ones where only they count).
     """
 
     trials: int = 4
@@ -120,14 +120,33 @@ class Fitted:
     valid_score: float = math.nan
 
 
+def batch_size_for(num_rows: int, budget: Budget) -> int:
+    """A batch size: the budget's, or smaller where the log is short, so that an epoch has about a hundred steps."""
+    return max(32, min(budget.batch_size, num_rows // 100))
+
+
 Method = Callable[[Logs, Logs, Budget], Fitted]
 
 
 def tuned(
-    settings: Sequence[Setting], budget: Budget, attempt: Callable[[Setting], tuple[T, float]]
+    settings: Sequence[Setting],
+    budget: Budget,
+    attempt: Callable[[Setting], tuple[T, float]],
+    final: Callable[[T], float] | None = None,
 ) -> tuple[T, Setting, float]:
-    """Try the first `budget.trials` settings; the highest validation score wins, the earlier on a tie."""
-    tried = [(*attempt(setting), setting) for setting in settings[: budget.trials]]
-    scores = [-math.inf if math.isnan(score) else score for _, score, _ in tried]
-    fitted, score, setting = tried[int(np.argmax(scores))]
-    return fitted, setting, score
+    """Try the first `budget.trials` settings; the highest validation score wins, the earlier on a tie.
+
+    Scores of settings with different "variant" (another loss, say) cannot be compared: then the best of each variant
+    meets the others under `final`.
+    """
+    best: dict[Any, tuple[T, Setting, float]] = {}
+    for setting in settings[: budget.trials]:
+        fitted, score = attempt(setting)
+        score = -math.inf if math.isnan(score) else score
+        variant = setting.get("variant")
+        if variant not in best or score > best[variant][2]:
+            best[variant] = (fitted, setting, score)
+    found = list(best.values())
+    if len(found) == 1 or final is None:
+        return max(found, key=lambda trial: trial[2])
+    return max(found, key=lambda trial: final(trial[0]))

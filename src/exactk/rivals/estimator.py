@@ -19,13 +19,13 @@ from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs, Recommender, Setting, tuned
 from exactk.rivals.selection import scatter
-from exactk.rivals.training import Lesson, settings_for, train
+from exactk.rivals.training import Lesson, mean_loss, settings_for, train
 from exactk.search.feasible import Feasible
 from exactk.search.greedy import greedy_by_weight
 from exactk.search.improve import improve
 
 FEW_CARDS = 5_000  # as many as a network judges one by one: C(20, 4) = 4,845
-STARTS = 4
+STARTS = 2
 AT_ONCE = 40_000  # cards judged in one pass
 
 
@@ -42,12 +42,12 @@ def fit_value(train_logs: Logs, valid: Logs, budget: Budget) -> tuple[Reward, Se
     def attempt(setting: Setting) -> tuple[Reward, float]:
         config = RewardConfig(kind="set", inputs=setting["inputs"])
         network = Reward(config, train_logs.sizes, train_logs.card_size, Generator().manual_seed(budget.seed))
-
-        def judged() -> float:
-            total = sum(float(loss(network, batch)) * len(batch) for batch in held_out)
-            return -total / max(sum(map(len, held_out)), 1)
-
-        lesson = Lesson("value", lambda batch, _: loss(network, batch), train_logs, judged)
+        lesson = Lesson(
+            "value",
+            lambda batch, _: loss(network, batch),
+            train_logs,
+            lambda: -mean_loss(lambda batch: loss(network, batch), held_out),
+        )
         return network, train(network, lesson, setting["learning_rate"], budget)
 
     return tuned(settings_for(train_logs.sizes, (0.001, 0.003, 0.0003)), budget, attempt)

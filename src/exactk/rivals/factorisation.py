@@ -39,6 +39,12 @@ class Factors(nn.Module):
         self.from_user = nn.Linear(fu, rank) if fu else None
         self.from_item = nn.Linear(fi, rank + 1) if fi else None
         initialise(self, generator)
+        with (
+            torch.no_grad()
+        ):  # products of two sums of many features start large; they should start near nothing
+            for linear in (self.from_user, self.from_item):
+                if linear is not None:
+                    linear.weight *= 0.1
 
     def forward(self, batch: Batch) -> Float[Tensor, "B N"]:
         """Scores of all candidates."""
@@ -60,7 +66,7 @@ def _summed(
 def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     """BPR-MF, the paper's pairwise baseline; the others are the rest of the card, or of the candidates."""
     settings = [
-        {**setting, "others": others}
+        {**setting, "variant": others}
         for setting in settings_for(train.sizes)
         for others in ("candidates", "shown")
     ]
@@ -70,7 +76,7 @@ def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         assert batch.clicked_position is not None
         shown = shown_items(batch.card, batch.item.shape[1])
         return bpr_loss(
-            network(batch), shown if setting["others"] == "shown" else batch.present, batch.clicked_position
+            network(batch), shown if setting["variant"] == "shown" else batch.present, batch.clicked_position
         )
 
     network, chosen, score = train_scorer(
@@ -80,7 +86,7 @@ def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         lambda network: Weights(network, "sigmoid"),
         loss,
         train.clicked_only(),
-        valid,
+        valid.clicked_only(),
         budget,
     )
     return Fitted(by_weight("BPR", Weights(network, "sigmoid")), chosen, score)
@@ -100,7 +106,7 @@ def fit_mf_softmax(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         lambda network: Weights(network, "softmax"),
         loss,
         train.clicked_only(),
-        valid,
+        valid.clicked_only(),
         budget,
     )
     return Fitted(by_weight("MF softmax", Weights(network, "softmax")), chosen, score)

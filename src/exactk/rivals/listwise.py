@@ -222,7 +222,7 @@ def _fit(name: str, make: Make, train: Logs, valid: Logs, budget: Budget) -> Fit
         lambda network: Weights(network, "softmax"),
         loss,
         train.clicked_only(),
-        valid,
+        valid.clicked_only(),
         budget,
     )
     return Fitted(by_weight(name, Weights(network, "softmax")), chosen, score)

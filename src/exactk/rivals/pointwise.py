@@ -54,7 +54,7 @@ class ItemVectors:
 def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     """Clicks on shown items by maximum likelihood; every second trial counts unshown ones as not clicked."""
     settings = [
-        {**setting, "negatives": negatives}
+        {**setting, "variant": negatives}
         for setting in settings_for(train.sizes)
         for negatives in ("shown", "candidates")
     ]
@@ -63,7 +63,7 @@ def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         assert batch.card is not None
         assert batch.clicked_position is not None
         shown = shown_items(batch.card, batch.item.shape[1])
-        counted = shown if setting["negatives"] == "shown" else batch.present
+        counted = shown if setting["variant"] == "shown" else batch.present
         if (
             batch.clicked is not None
         ):  # a click on nobody knows which item tells nothing about any one of them

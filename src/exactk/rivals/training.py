@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 from exactk.config import Inputs, InputSizes
 from exactk.learning.fit import FitSettings, Step, Task, fit
 from exactk.problem.batch import Batch
-from exactk.rivals.contract import Budget, Logs, Recommender, Setting, tuned
+from exactk.rivals.contract import Budget, Logs, Setting, batch_size_for, tuned
 from exactk.rivals.selection import Greedy, Judge, Scorer
 
 Loss = Callable[[Batch, Generator], Float[Tensor, ""]]
@@ -49,12 +49,13 @@ class Lesson:
 
 def train(network: nn.Module, lesson: Lesson, learning_rate: float, budget: Budget) -> float:
     """Train in place, keep the weights of the best epoch, return their validation score."""
-    batches_per_epoch = math.ceil(len(lesson.logs) / budget.batch_size)
+    batch_size = batch_size_for(len(lesson.logs), budget)
+    batches_per_epoch = math.ceil(len(lesson.logs) / batch_size)
     if batches_per_epoch == 0:
         return math.nan
 
     def batches(epoch: int, start: int) -> Iterator[Batch]:
-        return lesson.logs.batches(budget.batch_size, budget.seed, epoch, start)
+        return lesson.logs.batches(batch_size, budget.seed, epoch, start)
 
     def loss(batch: Batch, progress: float, generator: Generator) -> Step:  # noqa: ARG001 - the loop's signature
         return Step(lesson.loss(batch, generator), {})
@@ -92,7 +93,12 @@ def train_scorer(
     valid: Logs,
     budget: Budget,
 ) -> tuple[Network, Setting, float]:
-    """The network whose greedy cards find most of the clicked items of the validation split."""
+    """The network with the lowest validation loss; between variants of the loss, P@K of greedy cards decides.
+
+    The loss, because with a few hundred validation clicks P@K is too coarse to choose an epoch by: on the default world
+    it picked scores worth 45% of the optimum where the loss picked 55%.
+    """
+    held_out = list(valid.first(budget.validation_rows).batches(budget.batch_size))
     judge = Judge.of(valid, budget)
 
     def attempt(setting: Setting) -> tuple[Network, float]:
@@ -101,11 +107,17 @@ def train_scorer(
             name,
             lambda batch, _: loss(network, setting, batch),
             logs,
-            lambda: judge(Greedy(scorer(network))),
+            lambda: -mean_loss(lambda batch: loss(network, setting, batch), held_out),
         )
         return network, train(network, lesson, setting["learning_rate"], budget)
 
-    return tuned(settings, budget, attempt)
+    return tuned(settings, budget, attempt, lambda network: judge(Greedy(scorer(network))))
+
+
+def mean_loss(loss: Callable[[Batch], Float[Tensor, ""]], batches: Sequence[Batch]) -> float:
+    """The mean over all rows; NaN without any."""
+    rows = sum(map(len, batches))
+    return sum(float(loss(batch)) * len(batch) for batch in batches) / rows if rows else math.nan
 
 
 @dataclass(frozen=True)
@@ -122,8 +134,3 @@ class Weights:
         if self.kind == "sigmoid":
             return scores.sigmoid()
         return scores.masked_fill(~batch.present, -torch.inf).softmax(-1)
-
-
-def judged_by(way: Recommender, judge: Judge) -> Callable[[], float]:
-    """The validation score of a way to pick cards, whenever it is asked for."""
-    return lambda: judge(way)

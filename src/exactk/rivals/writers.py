@@ -25,7 +25,7 @@ from exactk.rivals.estimator import fit_value
 from exactk.rivals.listwise import FirstList
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import Judge
-from exactk.rivals.training import Lesson, settings_for, train
+from exactk.rivals.training import Lesson, mean_loss, settings_for, train
 from exactk.search.beam import beam
 from exactk.search.feasible import Feasible
 from exactk.search.greedy import greedy
@@ -112,12 +112,16 @@ class PointerSteps:
 
 def fit_seq2slate(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
     """Supervised by clicks, decoded greedily."""
-    judge, clicked = Judge.of(valid, budget), train_logs.clicked_only()
+    held_out, clicked = Judge.of(valid, budget).batches, train_logs.clicked_only()
 
     def attempt(setting: Setting) -> tuple[Seq2Slate, float]:
         network = Seq2Slate(setting["inputs"], train_logs.sizes, Generator().manual_seed(budget.seed))
-        way = GreedyWriter(network)
-        lesson = Lesson("seq2slate", network.loss, clicked, lambda: judge(way))
+
+        def judged() -> float:
+            chance = Generator().manual_seed(budget.seed)  # the same draws for every epoch and trial
+            return -mean_loss(lambda batch: network.loss(batch, chance), held_out)
+
+        lesson = Lesson("seq2slate", network.loss, clicked, judged)
         return network, train(network, lesson, setting["learning_rate"], budget)
 
     network, chosen, score = tuned(settings_for(train_logs.sizes), budget, attempt)
