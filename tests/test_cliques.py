@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from exactk.errors import InputError
 from exactk.problem import cliques
 from exactk.problem.clique_best import best_pairs_each
+from exactk.problem.clique_nodes import heaviest, heaviest_by_colour
+from exactk.problem.clique_setup import all_rows
 from exactk.problem.graph import Requests, complete_graph, is_valid_card
 
 Weights = tuple[np.ndarray, np.ndarray]
@@ -218,6 +220,23 @@ def test_callers_on_many_threads_do_not_disturb_each_other() -> None:
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda _: cliques.best(requests, node, pair), range(12)))
     assert all((result.card == alone.card).all() for result in results)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10**6), left=st.integers(1, 5), density=st.sampled_from([0.2, 0.5, 0.8]))
+def test_colours_bound_a_clique_from_above_and_no_looser_than_its_heaviest(
+    seed: int, left: int, density: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, 9, density)
+    weights = np.sort(rng.normal(size=9))[::-1].copy()  # heaviest first, as the search numbers them
+    none = np.empty((0, 9), np.int64), np.empty(0, np.int64), np.empty((0, 1), np.uint64)
+    rows = all_rows(graph, np.arange(9), 9, *none)
+    everyone, scratch = np.array([2**9 - 1], np.uint64), np.empty((2, 1), np.uint64)
+    bound = heaviest_by_colour(rows, everyone, weights, left, *scratch)
+    cards = [c for c in combinations(range(9), left) if all(graph[i, j] for i, j in combinations(c, 2))]
+    assert max((value(c, weights, None) for c in cards), default=-np.inf) <= bound + 1e-12
+    assert bound <= heaviest(everyone, weights, left)
 
 
 def test_three_of_a_ring_of_four_do_not_exist() -> None:
