@@ -245,7 +245,7 @@ def test_the_model_tells_its_story_and_scores_the_logged_requests(
     look: Callable[..., Any], with_model: str
 ) -> None:
     page = look(with_model)
-    assert page.locator("#source option").all_text_contents() == ["shop", "Examples"]
+    assert page.locator("#source option").all_text_contents() == ["shop", "Examples", "Embedded world"]
     assert "The log shows" in page.locator("#lesson").text_content()
     page.wait_for_selector("#curves svg")
     assert page.locator("#curves svg").count() >= 1
@@ -256,6 +256,18 @@ def test_the_model_tells_its_story_and_scores_the_logged_requests(
     change(page, lambda: page.select_option("#scored-by", "given"))
     assert page.locator("#attention-section").is_hidden()
     assert page.locator(".candidate").first.text_content() != by_model
+    assert page.complaints == []
+
+
+def test_the_embedded_world_brings_its_true_pairs(look: Callable[..., Any], solving: str) -> None:
+    page = look(solving)
+    with page.expect_response("**/v1/studio/view", timeout=120_000):
+        page.select_option("#source", "world")
+    page.wait_for_function("document.querySelectorAll('.candidate').length === 30")
+    assert "true ones" in page.locator("#lesson").text_content()
+    assert page.locator("#pairs canvas").is_visible()
+    assert len(titles(page)) == 4
+    assert page.locator('[data-method="solver"]').is_visible()
     assert page.complaints == []
 
 

@@ -55,11 +55,10 @@ async def cards(service: Service, body: bytes) -> Response:
     many = ManyCards.model_validate_json(body)
     check_size(len(many.requests), service.settings.max_requests, "requests")
     asked = [_question(service, each) for each in many.requests]
-    found = await asyncio.gather(
-        *(_enqueued(service, question) for question, _ in asked), return_exceptions=True
-    )
+    waiting = [_enqueued(service, question) for question, _ in asked]
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     answers = []
-    for (question, inline), each in zip(asked, found, strict=True):
+    for (question, inline), each in zip(asked, outcomes, strict=True):
         if isinstance(each, Answer):
             answers.append(_told(service, question, each, inline, clock))
         elif isinstance(each, ExactKError | RefusalError):

@@ -22,6 +22,9 @@ from exactk.serving.settings import ENVIRONMENT, Settings, read_key_hashes
 log = logging.getLogger("exactk.serving")
 
 SHUTDOWN_SECONDS = 10
+STARTUP_SECONDS = (
+    60  # a worker that imports torch on a busy machine is slow, not dead: the supervisor must not kill it
+)
 
 
 def serve(
@@ -61,6 +64,7 @@ def serve(
             server_header=False,
             ws="none",
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            timeout_worker_healthcheck=STARTUP_SECONDS,
         )
         try:
             if workers > 1:

@@ -14,10 +14,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from exactk.data.atomic import temporary_folder
 from exactk.data.dataset import Dataset
+from exactk.data.world import World
+from exactk.data.world_config import WorldConfig
 from exactk.serving.problems import RefusalError
 
 SHOWN = 200  # requests of a folder that the page lists
+SHOWN_TRUE = 40  # where each brings its matrix of pairs along
 
 
 class Sources:
@@ -25,6 +31,7 @@ class Sources:
 
     def __init__(self, dataset: Path | None) -> None:
         self._makers: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
+            "world": ("Embedded world", world_requests),
             "examples": ("Examples", examples),
         }
         if dataset is not None:
@@ -60,8 +67,18 @@ def examples() -> list[dict[str, Any]]:
     return read
 
 
+def world_requests() -> list[dict[str, Any]]:
+    """Requests of a small embedded world, made when first looked at; its true values are known."""
+    folder = temporary_folder("world")
+    World(WorldConfig(users=60, items=400, impressions=200, n=30, seed=7)).write(folder, workers=1)
+    return DatasetRequests(folder).requests()
+
+
 class DatasetRequests:
-    """The first requests of a dataset folder, scored by how often an item was clicked when shown."""
+    """The first requests of a dataset folder, scored by how often an item was clicked when shown.
+
+    A folder that a world wrote is scored by the world's true values instead, pairs included.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,8 +98,11 @@ class DatasetRequests:
         rules = [] if data.constraints is None else data.constraints.to_dict()["rule"]
         rows = data.impressions(slice(0, SHOWN * 4)).to_pylist()
         first = {row["request_id"]: row for row in reversed(rows)}
-        chosen = sorted(first.values(), key=rows.index)[:SHOWN]
-        return [self._request(row, rules, rates) for row in chosen]
+        chosen = sorted(first.values(), key=rows.index)
+        if data.meta.provenance.get("source") == "world":
+            world = World.of(data)
+            return [_with_truth(self._request(row, rules, rates), world) for row in chosen[:SHOWN_TRUE]]
+        return [self._request(row, rules, rates) for row in chosen[:SHOWN]]
 
     def _request(self, row: dict[str, Any], rules: list[Any], rates: dict[Any, float]) -> dict[str, Any]:
         candidates = row["candidates"]
@@ -120,6 +140,20 @@ class DatasetRequests:
                 clicked.update([item] if item is not None else card or ())
         mean = sum(clicked.values()) / max(sum(shown.values()), 1)
         return {item: (clicked[item] + 10 * mean) / (count + 10) for item, count in shown.items()}
+
+
+def _with_truth(request: dict[str, Any], world: World) -> dict[str, Any]:
+    """Scores and pairs as the world made them, in log-odds of a click."""
+    ids = np.array([[item["item_id"] for item in request["items"]]])
+    node, pair = world.node_pair(np.array([request["user"]]), ids)
+    pairs = np.round((pair[0] + pair[0].T) / 2, 6)
+    np.fill_diagonal(pairs, 0.0)
+    return {
+        **request,
+        "lesson": request["lesson"] + " Scores and pairs are the world’s true ones, in log-odds of a click.",
+        "scores": np.round(node[0], 6).tolist(),
+        "pair_scores": pairs.tolist(),
+    }
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ async function start() {
     const { sources, model } = await ask("/v1/studio/sources");
     fill("source", sources.map((source) => element("option", { value: source.key }, source.name)));
     find("scored-by-field").hidden = !model;
-    if (model) find("scored-by").value = "model";
     await chooseSource();
     await drawModel();
   });
@@ -42,6 +41,7 @@ function open(request) {
   state.wishes = { include: new Set(request.include || []), exclude: new Set(request.exclude || []) };
   state.k = request.k;
   find("lesson").textContent = request.lesson || "";
+  find("scored-by").value = request.user == null || find("scored-by-field").hidden ? "given" : "model"; // a model needs a user
   find("k").max = Math.max(2, Math.min(12, request.items.length));
   find("k").value = state.k;
   return update();

@@ -1,0 +1,232 @@
+"""What goes wrong in production, done on purpose: killed workers, slow senders, full disks, hostile bodies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from exactk.errors import ConfigError
+from exactk.serving.impressions import FEEDBACK
+from exactk.serving.journal import read_all
+from exactk.serving.run import is_loopback, listening, serve
+from exactk.serving.schemas import SOLVE_EXAMPLE
+from exactk.serving.settings import Settings
+from serving_server import client_of, served
+
+SERVE = """
+import sys
+from pathlib import Path
+from exactk.serving.run import serve
+serve(port=int(sys.argv[1]), workers=int(sys.argv[2]), log=Path(sys.argv[3]), log_level="critical")
+"""
+
+
+@contextmanager
+def processes(workers: int, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The service as `exactk serve` runs it: a supervisor and its workers."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([sys.executable, "-c", SERVE, str(port), str(workers), str(log)])
+    address = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 120
+        while not _answers(address):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield address, process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/readyz", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def workers_of(parent: int) -> list[int]:
+    """The children that serve (multiprocessing starts one more that keeps track of resources)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (entry / "stat").read_text().rpartition(")")[2].split()
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(told[1]) == parent and b"spawn_main" in command:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="workers are found through /proc")
+def test_a_worker_killed_under_load_loses_no_acknowledged_feedback_and_is_replaced(tmp_path: Path) -> None:
+    with processes(2, tmp_path) as (address, supervisor):
+        acknowledged: list[str] = []
+        wrong: list[object] = []
+        stop = threading.Event()
+
+        def load(name: str) -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                request_id = f"{name}-{number}"
+                try:
+                    with httpx.Client(base_url=address, timeout=10) as client:
+                        told = client.post("/v1/feedback", json={"request_id": request_id, "clicked": True})
+                        if told.status_code == 200:
+                            acknowledged.append(request_id)
+                        card = client.post("/v1/solve", json=SOLVE_EXAMPLE)
+                        if card.status_code == 200 and sorted(card.json()["card"]) != [
+                            "beanie",
+                            "boots",
+                            "scarf-red",
+                        ]:
+                            wrong.append(card.json())
+                except httpx.HTTPError:
+                    continue  # the connection of a killed worker breaks: the client asks again
+
+        senders = [threading.Thread(target=load, args=(f"t{n}",)) for n in range(3)]
+        for sender in senders:
+            sender.start()
+        time.sleep(1.0)
+        before = workers_of(supervisor.pid)
+        assert len(before) == 2
+        os.kill(before[0], signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while len(set(workers_of(supervisor.pid)) - set(before)) < 1:
+            assert time.monotonic() < deadline, "the worker was not replaced"
+            time.sleep(0.1)
+        time.sleep(1.0)
+        stop.set()
+        for sender in senders:
+            sender.join(30)
+        deadline = time.monotonic() + 60
+        while not _answers(address):
+            assert time.monotonic() < deadline, "the service did not recover"
+        assert "exactk_responses_total" in httpx.get(f"{address}/metrics", timeout=30).text
+    kept = read_all(tmp_path, "feedback", FEEDBACK)["request_id"].to_pylist()
+    assert len(acknowledged) > 20
+    assert wrong == []
+    assert len(kept) == len(set(kept))
+    assert set(acknowledged) <= set(kept)
+
+
+def test_answers_leave_at_once_with_several_workers(tmp_path: Path) -> None:
+    """Without TCP_NODELAY every answer would take 40 ms more: header and body would leave apart."""
+    with listening("127.0.0.1", 0) as listener:
+        assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        accepted = socket.create_connection(listener.getsockname())
+        served_side, _ = listener.accept()
+        assert served_side.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        accepted.close()
+        served_side.close()
+
+
+def test_a_slow_sender_is_cut_off_and_others_are_served_meanwhile() -> None:
+    with served(Settings(body_timeout_s=0.5)) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as slow:
+            slow.sendall(b"POST /v1/solve HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+            assert httpx.post(f"{address}/v1/solve", json=SOLVE_EXAMPLE, timeout=30).status_code == 200
+            slow.settimeout(30)
+            reply = slow.recv(65536)
+        assert reply.startswith(b"HTTP/1.1 408")
+        assert b"urn:exactk:problem:slow" in reply
+
+
+def test_a_sender_that_hangs_up_in_mid_body_harms_nobody() -> None:
+    with served(Settings()) as address:
+        host, port = address.removeprefix("http://").split(":")
+        for _ in range(5):
+            with socket.create_connection((host, int(port))) as rude:
+                rude.sendall(b"POST /v1/solve HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        assert httpx.post(f"{address}/v1/solve", json=SOLVE_EXAMPLE, timeout=30).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"POST /v1/solve HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n",
+        b"POST /v1/solve HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n",
+        b"POST /v1/solve HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"\x00\x01\x02 nonsense\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+    ],
+)
+def test_hostile_bytes_are_refused_and_the_service_lives(raw: bytes) -> None:
+    with served(Settings()) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as rude:
+            rude.sendall(raw)
+            rude.settimeout(30)
+            reply = rude.recv(65536)
+            assert not reply or reply.split(b" ")[1].startswith(b"4")
+        assert httpx.get(f"{address}/healthz", timeout=30).status_code == 200
+
+
+def test_feedback_on_a_full_disk_is_refused_not_lost_silently(tmp_path: Path) -> None:
+    """A folder that may not be written stands for a disk that is full; the full disk itself: test_serving_log."""
+    with client_of(Settings(log=tmp_path / "log")) as client:
+        kept = client.post("/v1/feedback", json={"request_id": "a", "clicked": True})
+        assert kept.status_code == 200
+        import resource
+
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+        try:
+            full = client.post("/v1/feedback", json={"request_id": "b", "clicked": True})
+            solved = client.post("/v1/solve", json=SOLVE_EXAMPLE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+        assert full.status_code == 503
+        assert full.headers["retry-after"] == "5"
+        assert solved.status_code == 200
+        assert client.post("/v1/feedback", json={"request_id": "c", "clicked": True}).status_code == 200
+        assert "exactk_log_lost_rows_total 1.0" in client.get("/metrics").text
+    assert read_all(tmp_path / "log", "feedback", FEEDBACK)["request_id"].to_pylist() == ["a", "c"]
+
+
+def test_memory_stays_flat_over_a_short_soak() -> None:
+    with client_of(Settings()) as client:
+
+        def resident() -> int:
+            told = Path("/proc/self/statm").read_text().split()
+            return int(told[1]) * os.sysconf("SC_PAGE_SIZE")
+
+        for _ in range(300):
+            client.post("/v1/solve", json=SOLVE_EXAMPLE)
+        before = resident()
+        for _ in range(1500):
+            client.post("/v1/solve", json=SOLVE_EXAMPLE)
+        assert resident() < before + 8 * 2**20
+
+
+def test_serve_refuses_what_cannot_work(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        serve(model=tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="workers"):
+        serve(workers=0)
+    with listening("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="cannot listen"):
+        serve(port=taken.getsockname()[1])
+
+
+def test_loopback_is_recognised() -> None:
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.0.0.1", "shop")] == [
+        True, True, True, False, False, False
+    ]  # fmt: skip
