@@ -110,6 +110,21 @@ def test_popularity_is_clicks_per_showing(tmp_path: Path) -> None:
     assert report["chance"]["precision"] == pytest.approx(1 / 3)
 
 
+def test_two_cards_over_the_same_candidates_are_one_showing(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"request_id": r, "user_id": u, "candidates": list(c), "card": [c[at]], "clicked": at == 0, "split": split}
+        for r, u, c, at, split in [
+            (0, 0, "ax", 0, "train"), (0, 0, "ax", 1, "train"), (1, 0, "by", 0, "train"), (2, 1, "ba", 0, "test"),
+        ]
+    ]  # fmt: skip
+    for row in rows:
+        row["clicked_item"] = row["card"][0] if row["clicked"] else None
+    # "a" and "b" were each offered once and clicked once: a tie, though "a" stood in two rows.
+    report = audit(Dataset.open(write_log(tmp_path / "log", rows)), seed=1)
+    assert report["labels"]["valid"]["impressions"] == 0
+    assert report["popularity"]["precision"] == 0.5
+
+
 def test_cards_that_break_rules_and_requests_without_any_are_counted(tmp_path: Path) -> None:
     items = [{"item_id": i, "brand": b} for i, b in zip("abcd", "xxyx", strict=True)]
     rows = [
