@@ -38,6 +38,36 @@ def made_batch(
     )
 
 
+def ruled_batch(
+    num_requests: int, num_candidates: int, longest: int, seed: int, sizes: InputSizes = SIZES
+) -> Batch:
+    """Solvable requests of every kind: sparse and dense graphs, ragged N and K, caps on some, pins on some."""
+    from exactk.problem import cliques  # numba is needed only here
+
+    generator = torch.Generator().manual_seed(seed)
+    B, N = num_requests, num_candidates
+
+    def chance(*shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=generator)
+
+    density = 0.55 + 0.45 * chance(B, 1, 1)
+    forbidden = (chance(B, N, N) > density).triu(1)
+    present = (chance(B, N) < 0.6 + 0.4 * chance(B, 1)) | (chance(B, 1) < 0.5)
+    pinned = (chance(B, N) < 1.5 / N) & present & (chance(B, 1) < 0.2)
+    capped = torch.where(chance(B, 1) < 0.3, torch.randint(1, 4, (B, 1), generator=generator), longest)
+    batch = Batch(
+        user=torch.randint(sizes.num_users, (B,), generator=generator),
+        item=torch.randint(sizes.num_items, (B, N), generator=generator),
+        present=present,
+        graph=~(forbidden | forbidden.transpose(1, 2)),
+        card_size=torch.randint(1, longest + 1, (B,), generator=generator),
+        pinned=pinned,
+        group=torch.randint(-1, 5, (B, 1, N), generator=generator),
+        cap=capped,
+    )
+    return batch.rows(torch.from_numpy(cliques.exists(batch.requests())))
+
+
 def made_policy(seed: int, config: PolicyConfig | None = None, sizes: InputSizes = SIZES) -> Policy:
     """A policy of the paper's size, its weights doubled so that its choices are as decided as a trained one's."""
     policy = Policy(config or PolicyConfig(), sizes, torch.Generator().manual_seed(seed))

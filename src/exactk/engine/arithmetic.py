@@ -15,6 +15,7 @@ from exactk.engine.lanes import (
     divide,
     exponential,
     hyperbolic_tangent,
+    inner,
     larger,
     largest,
     load,
@@ -28,13 +29,12 @@ from exactk.engine.lanes import (
     subtract,
     total,
 )
-from exactk.problem.compiling import compiled
 
 LARGE = np.float32(1e8)  # 1 - 2 / (1 + LARGE) is 1 in float32, and the product of four is still finite
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
-@compiled
+@inner
 @no_type_check
 def product(x, x_at, x_step, num_rows, depth, w, w_at, w_step, columns, bias, bias_at, out, out_at, out_step):
     """out = bias + x @ w. Four rows by 32 columns at a time stay in registers; the last rows may be spare ones."""
@@ -85,7 +85,7 @@ def product(x, x_at, x_step, num_rows, depth, w, w_at, w_step, columns, bias, bi
             store(out, o + 3 * out_step + c, a3)
 
 
-@compiled
+@inner
 @no_type_check
 def rectify(x, at, size):
     """max(x, 0), in place."""
@@ -94,7 +94,7 @@ def rectify(x, at, size):
         store(x, i, larger(load(x, i), zero))
 
 
-@compiled
+@inner
 @no_type_check
 def transposed(x, x_at, x_step, num_rows, columns, out, out_at, out_step):
     """out[c, r] = x[r, c]."""
@@ -103,7 +103,7 @@ def transposed(x, x_at, x_step, num_rows, columns, out, out_at, out_step):
             out[out_at + c * out_step + r] = x[x_at + r * x_step + c]
 
 
-@compiled
+@inner
 @no_type_check
 def softmax(x, at, width, scale, barred, barred_at):
     """softmax(scale * x + barred) of one row, in place; barred holds 0 or -inf."""
@@ -124,7 +124,7 @@ def softmax(x, at, width, scale, barred, barred_at):
         store(x, at + i, multiply(load(x, at + i), share))
 
 
-@compiled
+@inner
 @no_type_check
 def normed(x, at, other_at, num_rows, width, true_width, w, mask_at, gain_at, shift_at):
     """Layer norm of row + other row, in place of the first; the mask keeps padding out of the deviation."""
@@ -148,7 +148,7 @@ def normed(x, at, other_at, num_rows, width, true_width, w, mask_at, gain_at, sh
             store(x, row + i, multiply_add(value, load(w, gain_at + i), load(w, shift_at + i)))
 
 
-@compiled
+@inner
 @no_type_check
 def raised(x, at, size):
     """e^x in place; False if a number was beyond +-80, where e^x and e^y no longer stand for e^(x + y)."""
@@ -160,7 +160,7 @@ def raised(x, at, size):
     return largest(most) <= np.float32(80)
 
 
-@compiled
+@inner
 @no_type_check
 def additive(keys, keys_at, width, query, query_at, w, vector_at, depth, out, out_at):
     """-2 sum_d v_d / (1 + e^(2 key + 2 query)): v^T tanh(key + query) less the sum of v, for every node.
@@ -186,7 +186,7 @@ def additive(keys, keys_at, width, query, query_at, w, vector_at, depth, out, ou
         store(out, out_at + n, sums)
 
 
-@compiled
+@inner
 @no_type_check
 def lstm_cell(x, gates_at, width, cell_at, new_cell_at, new_hidden_at):
     """One row: gates i, f, g, o before their nonlinearity, and the cell before, to the new cell and hidden vector."""

@@ -12,6 +12,7 @@ import numpy as np
 from exactk.engine.lanes import (
     add,
     exponential,
+    inner,
     larger,
     largest,
     load,
@@ -21,13 +22,12 @@ from exactk.engine.lanes import (
     total,
 )
 from exactk.problem.clique_exists import completable_each
-from exactk.problem.compiling import compiled
 
 NOTHING = np.float32(-np.inf)
 ZERO = np.float32(0)
 
 
-@compiled
+@inner
 @no_type_check
 def row_largest(x, at, width):
     """The largest number of a row."""
@@ -37,7 +37,7 @@ def row_largest(x, at, width):
     return largest(most)
 
 
-@compiled
+@inner
 @no_type_check
 def log_probabilities(x, at, width, barred, barred_at, so_far):
     """so_far + log softmax(x + barred) of one row, in place; returns its largest number, -inf if all are barred."""
@@ -55,7 +55,7 @@ def log_probabilities(x, at, width, barred, barred_at, so_far):
     return row_largest(x, at, width)
 
 
-@compiled
+@inner
 @no_type_check
 def same_set_at(path, chosen, row, t, parent, place):
     """The position at which `row` would reach the set of `parent` plus `place`, -1 if at none; t were chosen so far."""
@@ -69,18 +69,19 @@ def same_set_at(path, chosen, row, t, parent, place):
     return missing
 
 
-@compiled
+@inner
 @no_type_check
 def choose(
     worth, worth_at, width, num, t, beam, path, chosen, tops, again, again_worth, parent, place, so_far
 ):
-    """The `beam` likeliest expansions, distinct sets first, then other orders of sets taken; returns how many there are.
+    """The `beam` likeliest expansions, distinct sets first, then other orders of sets taken; returns how many.
 
-    `worth` [num, width] at worth_at and `tops`, its rows' largest, are used up. Ties go to the lower row, then the lower position.
+    `worth` [num, width] at worth_at and `tops`, its rows' largest, are used up. Ties go to the
+    lower row, then the lower position.
     """
     taken, num_again = 0, 0
     while taken < beam:
-        best, row = NOTHING, -1
+        best, row = NOTHING, np.int64(-1)
         for w in range(num):
             if tops[w] > best:
                 best, row = tops[w], w
@@ -126,7 +127,7 @@ def choose(
     return taken
 
 
-@compiled
+@inner
 @no_type_check
 def extend(barred, old_at, new_at, N, graph, place, group, cap, chosen):
     """The mask after choosing `place`; `chosen` [N] holds the card with it."""
@@ -146,7 +147,7 @@ def extend(barred, old_at, new_at, N, graph, place, group, cap, chosen):
                     barred[new_at + n] = NOTHING
 
 
-@compiled
+@inner
 @no_type_check
 def most_strangers(graph, present, N):
     """Over the present positions: the most present ones that any of them may not stand with."""
@@ -162,10 +163,10 @@ def most_strangers(graph, present, N):
     return worst
 
 
-@compiled
+@inner
 @no_type_check
 def look_ahead(b, t, strangers, barred, at, N, rules, chosen, asked, answer, allowed, allowed_at):
-    """The mask of one row with dead ends closed: what is open, what pins demand first, what the exact engine can complete.
+    """The mask of one row with dead ends closed: open, demanded by pins if any wait, completable.
 
     Where more are open than the choices to come can shut out, no choice is a dead end and nothing is asked.
     """
@@ -174,7 +175,7 @@ def look_ahead(b, t, strangers, barred, at, N, rules, chosen, asked, answer, all
     for n in range(N):
         num_open += np.int64(barred[at + n] == ZERO)
         waiting += np.int64(pinned[b, n] and not chosen[n])
-    needed = card_size[b] - t - 1
+    needed = np.int64(card_size[b]) - t - 1
     if waiting == 0 and (needed <= 0 or (cap.shape[1] == 0 and num_open > needed * (strangers + 1))):
         for n in range(N):
             allowed[allowed_at + n] = barred[at + n]

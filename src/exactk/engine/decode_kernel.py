@@ -26,6 +26,7 @@ from exactk.engine.beam_kernel import (
     look_ahead,
     most_strangers,
 )
+from exactk.engine.lanes import inner
 from exactk.problem.compiling import compiled
 
 DONE, NO_CARD, BEYOND_RANGE, UNKNOWN_ID = 0, 1, 2, 3
@@ -78,7 +79,7 @@ class Places(NamedTuple):
     end: int
 
 
-@compiled
+@inner
 @no_type_check
 def attend(s, w, at, x, p, N, span):
     """Multi-head self-attention of the nodes (eq. 6, 7) into p.joined; returns the place in w behind its weights."""
@@ -104,10 +105,10 @@ def attend(s, w, at, x, p, N, span):
     return at + H * D
 
 
-@compiled
+@inner
 @no_type_check
 def encode(s, w, at, x, p, N, span):
-    """The linear map to the width (eq. 5) and L layers (eq. 6 to 8) from p.hidden to p.nodes; returns the place behind."""
+    """Linear map to the width (eq. 5) and L layers (eq. 6 to 8), p.hidden to p.nodes; returns the place behind them."""
     D, F = s.width, s.feed_forward_size
     product(x, p.hidden, D, N, D, w, at, D, D, w, at + D * D, x, p.nodes, D)
     at += D * D + D
@@ -125,7 +126,7 @@ def encode(s, w, at, x, p, N, span):
     return at
 
 
-@compiled
+@inner
 @no_type_check
 def embed(s, w, at, x, p, tables, features, ids, b, N):
     """x_i = ReLU(W_I [x_s; x_u] + b_I) (eq. 4) into p.hidden; returns the place behind in w, or -1: an unknown id."""
@@ -142,7 +143,7 @@ def embed(s, w, at, x, p, tables, features, ids, b, N):
         x[p.inputs + E + f] = user_features[b, f]
     for_user = at + s.item_size * D
     bias = for_user + s.user_size * D
-    product(x, p.inputs, 0, 1, s.user_size, w, for_user, D, D, w, bias, x, p.user_row, D)
+    product(x, p.inputs, s.user_size, np.int64(1), s.user_size, w, for_user, D, D, w, bias, x, p.user_row, D)
     for n in range(N):
         row = p.inputs + n * s.item_size
         if E > 0 and (item[b, n] < 0 or item[b, n] >= items.shape[0]):
@@ -156,7 +157,7 @@ def embed(s, w, at, x, p, tables, features, ids, b, N):
     return bias + D
 
 
-@compiled
+@inner
 @no_type_check
 def make_keys(s, w, at, x, p, N, span):
     """e^(2 W_D2 h_j) and e^(2 W_D4 h_j), a column per node; False where a number is too large for that."""
@@ -168,7 +169,7 @@ def make_keys(s, w, at, x, p, N, span):
     return raised(x, p.pointer_keys, D * span) and inside
 
 
-@compiled
+@inner
 @no_type_check
 def point(s, w, at, x, p, num, N, span):
     """Raw scores of every node for `num` rows (eq. 12, 13) into p.scores; False where a number is out of range.
@@ -191,7 +192,7 @@ def point(s, w, at, x, p, num, N, span):
     return inside
 
 
-@compiled
+@inner
 @no_type_check
 def start(s, w, at, x, p):
     """d_1 = g(0, 0): the same for every request, so it comes with the weights. Returns the place behind it in w."""
@@ -206,7 +207,7 @@ def start(s, w, at, x, p):
     return at
 
 
-@compiled
+@inner
 @no_type_check
 def advance(s, w, at, x, p, num, parent, place, old):
     """d_t = g(d_t-1, a_t-1) (eq. 11) for every new beam; `old` (0 or 1) says which half of the states is left behind.
@@ -232,7 +233,7 @@ def advance(s, w, at, x, p, num, parent, place, old):
         at += 8 * D * D + 4 * D
 
 
-@compiled
+@inner
 @no_type_check
 def open_at_first(x, p, b, N, span, rows, rules):
     """The first row's mask: present positions that no cap of 0 shuts and every pin may stand with; padding is shut."""
@@ -258,12 +259,12 @@ def open_at_first(x, p, b, N, span, rows, rules):
     return pins
 
 
-@compiled
+@inner
 @no_type_check
 def write_card(s, w, at, x, p, b, N, span, rules, asked, answer, card):
     """Beam search over one encoded request; the best card's positions, in order of choice, into `card`."""
-    graph, present, card_size, pinned, group, cap = rules
-    beam, K = s.beam, card_size[b]
+    graph, present, card_size, _, group, cap = rules
+    beam, K = s.beam, np.int64(card_size[b])
     lstm = start(s, w, at + 3 * s.width * s.width + 2 * s.width, x, p)
     path, chosen = np.zeros((2, beam, K), np.int64), np.zeros((2, beam, N), np.bool_)
     parent, place, again = (
@@ -279,7 +280,7 @@ def write_card(s, w, at, x, p, b, N, span, rules, asked, answer, card):
     for n in range(N):
         num_open += np.int64(x[p.masks + n] == ZERO)
     safe = pins == 0 and cap.shape[1] == 0 and num_open > (K - 1) * (strangers + 1)
-    num, old = 1, 0
+    num, old = np.int64(1), np.int64(0)
     for t in range(K):
         masks = p.masks + old * s.rows * span
         if not point(s, w, at, x, p, num, N, span):
@@ -292,7 +293,7 @@ def write_card(s, w, at, x, p, b, N, span, rules, asked, answer, card):
                     b, t, strangers, x, masks + r * span, N, rules, chosen[old, r], asked, answer, x, mask
                 )
             tops[r] = log_probabilities(x, p.scores + r * span, span, x, mask, so_far[r])
-        wanted = 1 if t + 1 == K else beam
+        wanted = np.int64(1) if t + 1 == K else beam
         num = choose(
             x,
             p.scores,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, no_type_check
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
 from numba.extending import intrinsic
@@ -19,6 +19,11 @@ _FLOAT = ir.FloatType()
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _INTEGERS = ir.VectorType(ir.IntType(32), LANES)
 _FUSED = ("contract",)  # a product and the sum it goes into may be one instruction
+
+
+def inner(kernel: Any) -> Any:
+    """Compile a kernel that only kernels call: nothing for Python to enter by, nothing of its own on disk."""
+    return njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(kernel)
 
 
 class Lanes(types.Type):
@@ -181,7 +186,7 @@ def largest(typing_context, value):
 
 @no_type_check
 def _exponential(builder, x):
-    """e^x = 2^n e^r with n whole and |r| <= ln 2 / 2; the polynomial is Moshier's (Cephes), good to the last bit or two."""
+    """e^x = 2^n e^r with n whole and |r| <= ln 2 / 2; the polynomial is Moshier's (Cephes), good to a bit or two."""
     x = _larger(builder, _smaller(builder, x, _constant(88.0)), _constant(-80.0))
     magic = _constant(12582912.0)  # 1.5 * 2^23: adding it rounds to a whole number
     n = builder.fsub(_multiply_add(builder, x, _constant(1.44269504), magic), magic)

@@ -26,8 +26,7 @@ def _product(a, b, HALF: tl.constexpr, PRECISION: tl.constexpr):
     """a @ b in float32 (by tensor cores where PRECISION allows), or with bfloat16 operands."""
     if HALF:
         return tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
-    else:
-        return tl.dot(a, b, input_precision=PRECISION)
+    return tl.dot(a, b, input_precision=PRECISION)
 
 
 @triton.jit
@@ -37,8 +36,7 @@ def _tanh(x, FAST: tl.constexpr):
         return tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
-    else:
-        return 1 - 2 / (1 + tl.exp(2 * x))
+    return 1 - 2 / (1 + tl.exp(2 * x))
 
 
 @triton.jit
