@@ -18,7 +18,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from exactk.errors import ConfigError
-from exactk.learning.fit import DivergedError, FitSettings, Step, Task, TrainingStopped, fit
+from exactk.learning.fit import DivergedError, FitSettings, Step, Task, TrainingStopped, fit, learning_rate
 from exactk.learning.progress import MetricsFile
 from exactk.problem.batch import Batch
 from made import complete_batch
@@ -234,3 +234,14 @@ def test_a_folder_with_an_earlier_run_is_neither_overwritten_nor_mixed(tmp_path:
         fit(noisy_loss(Guess()), FitSettings(epochs=1), tmp_path)
     with pytest.raises(ConfigError, match=r"learning_rate = 0\.001, now it is 0\.1"):
         fit(noisy_loss(Guess()), FitSettings(epochs=1, learning_rate=0.1), tmp_path, resume=True)
+
+
+def test_a_cosine_schedule_rises_shortly_and_falls_to_zero() -> None:
+    settings = FitSettings(learning_rate=0.2, schedule="cosine")
+    rates = [learning_rate(settings, step, 1000) for step in (0, 99, 500, 999)]
+    half_way = 0.2 * 0.5
+    assert rates[0] == pytest.approx(0.2 / 100)
+    assert rates[1] == pytest.approx(0.2 * 0.5 * (1 + math.cos(math.pi * 0.099)))
+    assert rates[2] == pytest.approx(half_way)
+    assert rates[3] < 1e-5
+    assert learning_rate(FitSettings(learning_rate=0.2), 999, 1000) == 0.2

@@ -17,10 +17,8 @@ SIZES = InputSizes(num_users=6, num_items=31)
 CARDS = torch.tensor([[[0, 3, 1, 2], [4, 2, 0, -1]], [[2, 4, -1, -1], [1, 3, 0, 4]]])
 
 
-def made(pair_hidden_size: int = 0, members: int = 1, dropout: float = 0.0) -> PairValue:
-    config = PairValueConfig(
-        rank=5, hidden_size=8, pair_hidden_size=pair_hidden_size, members=members, dropout=dropout
-    )
+def made(members: int = 1, dropout: float = 0.0) -> PairValue:
+    config = PairValueConfig(rank=5, hidden_size=8, members=members, dropout=dropout)
     value = PairValue(config, SIZES, torch.Generator().manual_seed(0))
     with torch.no_grad():
         for parameter in value.parameters():
@@ -28,24 +26,23 @@ def made(pair_hidden_size: int = 0, members: int = 1, dropout: float = 0.0) -> P
     return value
 
 
-@pytest.mark.parametrize("pair_hidden_size", [0, 3])
+@pytest.mark.parametrize("num_candidates", [5, 9], ids=["fewer candidates than items on cards", "more"])
 @pytest.mark.parametrize("members", [1, 2])
 @torch.no_grad()
-def test_the_logit_is_bias_plus_nodes_plus_pairs(pair_hidden_size: int, members: int) -> None:
-    value, batch = made(pair_hidden_size, members), complete_batch(2, 5, 4)
+def test_the_logit_is_bias_plus_nodes_plus_pairs(num_candidates: int, members: int) -> None:
+    value, batch = made(members), complete_batch(2, num_candidates, 4)
     logits, parts = value(batch, CARDS), value.values(batch)
     for b, s in itertools.product(range(2), range(2)):
         card = [p for p in CARDS[b, s].tolist() if p >= 0]
-        expected = parts.bias.item() + sum(parts.node[b, i].item() for i in card)
+        expected = parts.bias[b].item() + sum(parts.node[b, i].item() for i in card)
         expected += sum(parts.pair[b, i, j].item() for i, j in itertools.combinations(card, 2))
         assert logits[b, s].item() == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("pair_hidden_size", [0, 3])
 @torch.no_grad()
-def test_pairs_are_symmetric_and_no_item_pairs_with_itself(pair_hidden_size: int) -> None:
-    pair = made(pair_hidden_size).values(complete_batch(2, 5, 4)).pair
-    assert torch.allclose(pair, pair.transpose(1, 2), atol=1e-6)
+def test_pairs_are_symmetric_to_the_last_bit_and_no_item_pairs_with_itself() -> None:
+    pair = made().values(complete_batch(20, 50, 4)).pair
+    assert pair.equal(pair.transpose(1, 2))
     assert pair.diagonal(dim1=1, dim2=2).eq(0).all()
     assert pair.abs().sum() > 0
 
@@ -61,32 +58,48 @@ def test_pairs_depend_on_the_user() -> None:
 def test_exact_search_finds_the_card_with_the_highest_logit() -> None:
     graphs = random_graphs(30, 7, 0.8, 2)
     keep = [b for b in range(30) if valid_cards(batch_of(graphs[b : b + 1], 3), 0)]
-    batch, value = batch_of(graphs[keep], 3), made(3, 2)
+    batch, value = batch_of(graphs[keep], 3), made(2)
     parts = value.values(batch)
     found = exact(batch, parts.node, parts.pair)
     for b in range(len(keep)):
         one = batch.rows(torch.tensor([b]))
         cards = torch.tensor([valid_cards(batch, b)])
         logits = value(one, cards)[0]
-        assert found.value[b].item() + parts.bias.item() == pytest.approx(logits.max().item(), abs=1e-4)
+        assert found.value[b].item() + parts.bias[b].item() == pytest.approx(logits.max().item(), abs=1e-4)
         assert found.cards[b].equal(cards[0, logits.argmax()])
 
 
 @torch.no_grad()
-def test_the_bias_and_the_starting_pairs_are_small() -> None:
+def test_an_untrained_value_is_nearly_the_click_rate_for_every_card() -> None:
     value = PairValue(PairValueConfig(), SIZES, torch.Generator().manual_seed(0))
-    parts = value.values(complete_batch(4, 20, 4))
-    assert parts.bias.item() == 0
-    assert parts.pair.abs().max() < 1
-    assert parts.pair.abs().max() > 1e-6
+    value.start_small(0.2)
+    batch = complete_batch(4, 20, 4)
+    probability = value(batch, torch.arange(20).view(1, 5, 4).expand(4, -1, -1)).sigmoid()
+    assert (probability - 0.2).abs().max() < 0.02
+    assert value.values(batch).pair.abs().max() > 1e-6
 
 
 def test_the_gradient_reaches_every_weight_from_the_start() -> None:
-    value = PairValue(PairValueConfig(pair_hidden_size=4), SIZES, torch.Generator().manual_seed(0))
+    value = PairValue(PairValueConfig(), SIZES, torch.Generator().manual_seed(0))
     value(complete_batch(2, 5, 4), CARDS).sum().backward()
     for name, parameter in value.named_parameters():
+        if name.endswith("choice_scale"):  # read by the loss of which item was clicked only
+            continue
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
+
+
+@torch.no_grad()
+def test_appeals_share_a_card_out_among_its_items() -> None:
+    value, batch = made(), complete_batch(2, 5, 4)
+    parts, member = value.values(batch), value.members[0]
+    appeals = member.appeals(batch, CARDS)
+    for b, s in itertools.product(range(2), range(2)):
+        card = [p for p in CARDS[b, s].tolist() if p >= 0]
+        for k, i in enumerate(card):
+            pairs = sum(parts.pair[b, i, j].item() for j in card if j != i)
+            assert appeals[b, s, k].item() == pytest.approx(parts.node[b, i].item() + pairs / 2, abs=1e-4)
+        assert appeals[b, s, len(card) :].eq(0).all()
 
 
 def test_dropout_acts_in_training_only() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from exactk.errors import ConfigError
 
 Inputs = Literal["both", "ids", "features"]
+Schedule = Literal["constant", "cosine"]
 
 
 def setting(default: Any, least: int | float | None = None, most: int | float | None = None) -> Any:
@@ -103,6 +104,7 @@ class RewardConfig(Section):
     epochs: int = setting(10, least=1)
     batch_size: int = setting(32, least=1)
     learning_rate: float = setting(0.001, least=0)
+    schedule: Schedule = "constant"  # "cosine": down to zero over the epochs
     weight_decay: float = setting(0.0, least=0)
     patience: int = setting(0, least=0)  # epochs without a better validation loss before stopping; 0: never
 
@@ -124,12 +126,13 @@ class PairValueConfig(Section):
     embedding_size: int = setting(16, least=1)
     hidden_size: int = setting(64, least=1)
     rank: int = setting(32, least=1)  # of the bilinear form between two items, given the user
-    pair_hidden_size: int = setting(0, least=0)  # a small network per pair besides; 0: none
+    choice: float = setting(0.0, least=0)  # weight of the loss of which item of a clicked card was clicked
     members: int = setting(1, least=1)
     dropout: float = setting(0.0, least=0, most=0.9)
     epochs: int = setting(10, least=1)
     batch_size: int = setting(256, least=1)
     learning_rate: float = setting(0.001, least=0)
+    schedule: Schedule = "constant"  # "cosine": down to zero over the epochs
     weight_decay: float = setting(0.0, least=0)
     patience: int = setting(0, least=0)
     time_limit_seconds: float = setting(0.0, least=0)  # per request, for the exact search; 0: none
@@ -159,6 +162,7 @@ class TrainingConfig(Section):
     epochs: int = setting(10, least=1)
     batch_size: int = setting(32, least=1)
     learning_rate: float = setting(0.001, least=0)
+    schedule: Schedule = "constant"  # "cosine": down to zero over the epochs
     weight_decay: float = setting(0.0, least=0)
     clip_norm: float = setting(0.0, least=0)  # of the gradient; 0: no clipping
     patience: int = setting(0, least=0)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,9 @@ from exactk.learning.progress import Figures, Listener, Stopwatch
 from exactk.problem.batch import Batch
 
 LOG_EVERY = 20  # steps between two reports of the training figures
+WARM_UP = 100  # steps a cosine schedule takes to reach its learning rate, at most a tenth of all
+
+Schedule = Literal["constant", "cosine"]
 
 
 class DivergedError(ExactKError):
@@ -70,6 +73,7 @@ class FitSettings:
 
     epochs: int = 10
     learning_rate: float = 0.001
+    schedule: Schedule = "constant"
     weight_decay: float = 0.0
     clip_norm: float = 0.0
     patience: int = 0  # validations without a better score before stopping
@@ -110,6 +114,17 @@ def fit(
     return run.history
 
 
+def learning_rate(settings: FitSettings, step: int, total_steps: int) -> float:
+    """Constant; or up in a short line, then down along half a cosine to zero, so that the last steps average noise out.
+
+    A function of the step alone: a resumed run takes the same one.
+    """
+    if settings.schedule == "constant":
+        return settings.learning_rate
+    rise = min(1.0, (step + 1) / max(1, min(WARM_UP, total_steps // 10)))
+    return settings.learning_rate * rise * 0.5 * (1.0 + math.cos(math.pi * step / total_steps))
+
+
 class _Run:
     """The state of one training: everything in it that matters is in the checkpoint."""
 
@@ -147,6 +162,8 @@ class _Run:
         # Reading a number from a GPU waits for it: there, a NaN is looked for only when figures are read anyway.
         if self.settings.device == "cpu":
             self.refuse_not_a_number(step.loss.detach())
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self.settings, self.step, self.total_steps)
         self.optimiser.step()
         for name, value in {"loss": step.loss, **step.figures}.items():
             self.sums[name] = self.sums.get(name, 0.0) + value.detach()

@@ -87,6 +87,15 @@ def reward_loss(logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> Float
     return functional.binary_cross_entropy_with_logits(logits, clicked.to(logits.dtype), reduction="none")
 
 
+def choice_loss(
+    appeals: Float[Tensor, "B K"], card: Int[Tensor, "B K"], clicked_position: Int[Tensor, "B"]
+) -> Float[Tensor, "B"]:
+    """Minus log softmax of the clicked item's appeal among those of its card; 0 where no item of it was clicked."""
+    clicked = (card == clicked_position.unsqueeze(1)) & (card != NOTHING)
+    among = appeals.masked_fill(card == NOTHING, torch.finfo(appeals.dtype).min).log_softmax(dim=1)
+    return -torch.where(clicked, among, 0.0).sum(dim=1)
+
+
 def combined_loss(
     supervised: Float[Tensor, "B"], reinforced: Float[Tensor, "B"], alpha: float
 ) -> Float[Tensor, "B"]:

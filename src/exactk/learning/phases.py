@@ -85,7 +85,11 @@ def train(
     calibration = calibrate.Calibration()
     if models.value is not None:
         section = config.pair_value if isinstance(models.value, PairValue) else config.reward
-        task = value_task("value", models.value, phase_1, section.batch_size, config.training.precision)
+        choice = 0.0
+        if isinstance(models.value, PairValue):
+            choice = config.pair_value.choice
+            models.value.start_small(float(train.clicked.mean()))
+        task = value_task("value", models.value, phase_1, section.batch_size, config.training.precision, choice)
         settings = fit_settings(section, config.training, device.type)
         history += fit(task, settings, run.folder, run.resume, run.listeners)
         if valid is not None and len(valid):

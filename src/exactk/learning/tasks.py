@@ -20,6 +20,7 @@ from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import FitSettings, Step, Task
 from exactk.learning.rlfd import estimated_rewards, policy_step
 from exactk.models.ensemble import Ensemble
+from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 
@@ -57,6 +58,7 @@ def fit_settings(
     return FitSettings(
         epochs=phase.epochs,
         learning_rate=phase.learning_rate,
+        schedule=phase.schedule,
         weight_decay=phase.weight_decay,
         clip_norm=common.clip_norm,
         patience=phase.patience,
@@ -67,16 +69,34 @@ def fit_settings(
     )
 
 
-def value_task(name: str, model: Ensemble, data: Data, batch_size: int, precision: str) -> Task:
-    """Phase 1: learn P(r=1|A,u) from cards that were and were not clicked; every member of an ensemble by itself."""
+def value_task(
+    name: str, model: Ensemble, data: Data, batch_size: int, precision: str, choice: float = 0.0
+) -> Task:
+    """Phase 1: learn P(r=1|A,u) from cards that were and were not clicked; every member of an ensemble by itself.
+
+    `choice` weighs a second lesson, for pair values only: which item of a clicked card was clicked.
+    """
 
     def loss(batch: Batch, _: float, __: Generator) -> Step:
         assert batch.card is not None
         assert batch.clicked is not None
         with mixed_precision(data.device, precision):
-            logits = model.member_logits(batch, batch.card.unsqueeze(1)).squeeze(2)  # M B
-        every = losses.reward_loss(logits.float().flatten(), batch.clicked.repeat(len(logits)))
-        return Step(every.mean() * len(logits), {"log_loss": every.detach().mean()})
+            logits = model.member_logits(batch, batch.card.unsqueeze(1)).squeeze(2).float()  # M B
+        clicks = losses.reward_loss(logits.flatten(), batch.clicked.repeat(len(logits))).mean()
+        figures = {"log_loss": clicks.detach()}
+        total = clicks
+        if choice and isinstance(model, PairValue):
+            chosen = choice_losses(model, batch).mean()
+            figures["choice_loss"] = chosen.detach()
+            total = clicks + choice * chosen
+        return Step(total * len(logits), figures)
+
+    def validate() -> dict[str, float]:
+        figures = calibrate.reward_figures(*predictions(model, data.valid_batches()))
+        if choice and isinstance(model, PairValue):
+            told = [choice_losses(model, batch).mean(0).cpu() for batch in data.valid_batches()]
+            figures["choice_loss"] = float(torch.cat(told).mean())
+        return {**figures, "loss": figures["log_loss"] + choice * figures.get("choice_loss", 0.0)}
 
     return Task(
         name=name,
@@ -84,12 +104,22 @@ def value_task(name: str, model: Ensemble, data: Data, batch_size: int, precisio
         batches=data.train_batches(batch_size),
         batches_per_epoch=data.train.num_batches(batch_size),
         loss=loss,
-        validate=None
-        if data.valid is None
-        else lambda: calibrate.reward_figures(*predictions(model, data.valid_batches())),
-        score="log_loss",
+        validate=None if data.valid is None else validate,
+        score="loss",
         higher_is_better=False,
     )
+
+
+def choice_losses(model: PairValue, batch: Batch) -> Float[Tensor, "M B"]:
+    """How surprising the clicked item of each card is to each member; 0 where none was clicked."""
+    assert batch.card is not None
+    assert batch.clicked_position is not None
+    cards = batch.card.unsqueeze(1)
+    told = []
+    for member in model.members:
+        appeals = member.appeals(batch, cards).squeeze(1) * member.choice_scale.exp()  # type: ignore[operator, union-attr]
+        told.append(losses.choice_loss(appeals.float(), batch.card, batch.clicked_position))
+    return torch.stack(told)
 
 
 def policy_task(
