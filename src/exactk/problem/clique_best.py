@@ -38,6 +38,15 @@ def pair_weight(card, size, pair):
 
 @compiled
 @no_type_check
+def settled(bound, weights, found, complete):
+    """The bound on all cards not listed, told in the weights as they are returned: sums may have rounded otherwise."""
+    if found < len(weights):
+        return bound
+    return weights[-1] if complete else max(bound, weights[-1])
+
+
+@compiled
+@no_type_check
 def begin(b, graph, present, size, pinned, group, cap, node, must, position, cards, weights, fault):
     """Blank the answer of request b and reduce it; returns (held, open), held -1 where there is nothing to search."""
     fault[b, 0], fault[b, 1] = -1, -1
@@ -79,6 +88,7 @@ def best_nodes_each(
             )  # fmt: skip
         for k in range(found[b]):
             weights[b, k] = node_weight(cards[b, k], size[b], node[b])
+        bound[b] = settled(bound[b], weights[b], found[b], complete[b])
         faults += fault[b, 0] >= 0
     return faults
 
@@ -106,5 +116,6 @@ def best_pairs_each(
         for k in range(found[b]):
             weights[b, k] = node_weight(cards[b, k], size[b], node[b])
             weights[b, k] += pair_weight(cards[b, k], size[b], pair[b])
+        bound[b] = settled(bound[b], weights[b], found[b], complete[b])
         faults += fault[b, 0] >= 0
     return faults

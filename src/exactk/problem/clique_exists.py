@@ -31,7 +31,7 @@ from exactk.problem.clique_setup import (
 )
 
 NONE, FOUND, OUT_OF_TIME = 0, 1, 2
-QUICK_TRIES = 64  # plain descents before colouring begins: dense graphs end within them, building few rows
+QUICK_TRIES = 64  # plain steps, beyond one a pick, before colouring begins: dense graphs end within them
 
 
 @compiled
@@ -126,7 +126,7 @@ def find_quickly(graph, position, m, left, label, room, used, group_bits, clique
     first_bits(m, rest[0])
     depth = 0
     found = False
-    for _ in range(QUICK_TRIES):
+    for _ in range(QUICK_TRIES + left):
         i = -1
         if size_of(rest[depth]) >= left - depth:
             i = first_of(rest[depth])

@@ -185,7 +185,9 @@ def branch(
             continue
         steps += 1
         if steps == LONG and n == 1:
-            start_sum = greedy_starts(pairs, label, room, first_gain, slack, STARTS, STARTS_WHEN_LONG, trial)
+            start_sum = greedy_starts(
+                pairs, label, room, first_gain, slack, STARTS, STARTS_WHEN_LONG, deadline, trial
+            )
             if start_sum > -np.inf:
                 found = offer_picks(
                     position, trial, sums[0] + start_sum, slack, taken, held, cards, weights, found, card
@@ -328,7 +330,7 @@ def search_pairs(
     picks = np.empty(left, np.int64)
     start = -np.inf
     if len(weights) == 1:
-        start = greedy_starts(pairs, label, room, first_gain, slack, 0, STARTS, picks)
+        start = greedy_starts(pairs, label, room, first_gain, slack, 0, STARTS, deadline, picks)
     if start == -np.inf:
         group_bits = members(label, len(room), m, (m + 63) >> 6)
         status = find_any(graph, position, m, left, label, room, group_bits, deadline, picks)

@@ -9,7 +9,7 @@ from typing import no_type_check
 
 import numpy as np
 
-from exactk.problem.bits import compiled, falling_order
+from exactk.problem.bits import compiled, falling_order, seconds
 
 STARTS = (
     8  # greedy cards to begin with: more rarely found a better one, and proving takes longer than finding
@@ -119,7 +119,7 @@ def swap_while_better(pairs, label, room, first_gain, slack, total, picks):
 
 @compiled
 @no_type_check
-def greedy_starts(pairs, label, room, first_gain, slack, first, last, picks):
+def greedy_starts(pairs, label, room, first_gain, slack, first, last, deadline, picks):
     """The best greedy card with swaps among those begun with the first..last-1 heaviest candidates, in `picks`.
 
     Returns its sum, -inf if all were dead ends.
@@ -132,6 +132,8 @@ def greedy_starts(pairs, label, room, first_gain, slack, first, last, picks):
     trial = np.empty(len(picks), np.int64)
     best = -np.inf
     for s in range(first, min(last, m)):
+        if s > 0 and seconds() > deadline:
+            break
         total = greedy_start(pairs, label, room, first_gain, order[s], trial)
         if total > -np.inf:
             total = swap_while_better(pairs, label, room, first_gain, slack, total, trial)

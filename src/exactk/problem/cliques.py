@@ -105,9 +105,7 @@ def best(
     proven bound. Weights of absent positions and of pairs the graph forbids are never read.
     """
     card, weight, num_found, bound, optimal = best_n(requests, node_weights, pair_weights, 1, time_limit)
-    weight = weight[:, 0]
-    bound = np.where(optimal, weight, np.maximum(weight, bound))
-    return Solutions(card[:, 0], weight, bound, optimal, num_found > 0)
+    return Solutions(card[:, 0], weight[:, 0], bound, optimal, num_found > 0)
 
 
 def best_n(
