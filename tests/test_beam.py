@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactk.search import Feasible, beam, greedy
-from exactk.search.beam import set_keys
+from exactk.search.beam import likeliest, seen_before, set_keys
 from made import TableSteps, batch_of, complete_batch, graph_of, ordered_cards, random_graphs, valid_cards
 
 
@@ -62,6 +62,16 @@ def test_a_set_reached_in_two_orders_takes_one_place_with_its_better_order() -> 
     assert found.cards[0].tolist() == [[0, 1], [0, 2], [1, 2], [-1, -1]]
     assert found.log_prob[0, :3].exp().tolist() == pytest.approx([1 / 6] * 3)
     assert found.log_prob[0, 3].item() == -math.inf
+
+
+def test_a_second_order_of_a_set_waits_behind_other_sets() -> None:
+    log_prob, sets = torch.tensor([[-1.0, -1.1, -3.0, -torch.inf]]), torch.tensor([[3, 3, 5, 6]])
+    assert seen_before(sets).tolist() == [[False, True, False, False]]
+    assert likeliest(log_prob, sets, 2, distinct=False)[1].tolist() == [[0, 2]]
+    assert likeliest(log_prob, sets, 3, distinct=False)[1].tolist() == [[0, 2, 1]]
+    kept, chosen = likeliest(log_prob, sets, 3, distinct=True)
+    assert kept.tolist() == [[-1.0, -3.0, -math.inf]]
+    assert chosen.tolist() == [[0, 2, 0]]
 
 
 def test_a_beam_can_do_better_than_greedy() -> None:

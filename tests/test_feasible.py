@@ -77,6 +77,13 @@ def test_a_full_group_is_shut() -> None:
     assert allowed_after(batch, 4, 3) == {0, 1, 2}
 
 
+def test_caps_can_leave_too_few_even_where_every_pair_is_allowed() -> None:
+    group, cap = torch.tensor([[[0, 0, 0, 1]]]), torch.tensor([[1]])
+    assert allowed_after(complete_batch(1, 4, 2, group=group, cap=cap)) == {0, 1, 2, 3}
+    with pytest.raises(InfeasibleError):
+        allowed_after(complete_batch(1, 4, 3, group=group, cap=cap))
+
+
 def test_a_cap_of_zero_shuts_its_groups_at_once() -> None:
     batch = complete_batch(1, 4, 2, group=torch.tensor([[[0, -1, -1, 1]]]), cap=torch.tensor([[0]]))
     assert allowed_after(batch) == {1, 2}
