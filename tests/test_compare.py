@@ -14,7 +14,7 @@ import pytest
 
 from exactk.data import Dataset
 from exactk.errors import InputError
-from exactk.evaluation.compare import compare, method_names
+from exactk.evaluation.compare import baselines, compare, method_names
 from exactk.evaluation.figures import value_against_latency
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
@@ -286,11 +286,19 @@ def test_a_fitted_recommender_is_judged_beside_the_others(log: Dataset, tmp_path
         fitted = Fitted()
         decider = fit_random(Logs(train, vocabulary), Logs(valid, vocabulary), TINY).ways["random"]
 
-    found = compare(
-        (train, valid, test), ["random"], fitted={"mine": Mine()}, budget=TINY, tell=lambda _: None
-    )
-    assert {row.way: row.kind for row in found.rows} == {"mine": "yours", "random": "rival"}
-    assert found.row("mine").precision == found.row("random").precision
+    found = compare((train, valid, test), ["random", Mine()], budget=TINY, tell=lambda _: None)
+    assert {row.way: row.kind for row in found.rows} == {"yours": "yours", "random": "rival"}
+    assert found.row("yours").precision == found.row("random").precision
+
+
+def test_fitted_recommenders_alone_need_no_training(log: Dataset) -> None:
+    train, _, test = log.split()
+    found = compare(test, baselines(train, ["random", "popularity"], TINY), tell=lambda _: None)
+    assert {row.way for row in found.rows} == {"random", "popularity greedy", "popularity exact"}
+    assert found.facts["test"] == len(test)
+    assert found.strongest_rival is not None
+    with pytest.raises(InputError, match="a method is a name"):
+        compare(test, [3])
 
 
 def test_unknown_methods_are_refused_before_anything_runs(log: Dataset) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,16 @@ import torch
 from jaxtyping import Float
 
 from exactk.data.dataset import Dataset
+from exactk.data.vocabulary import Vocabulary
 from exactk.errors import InputError
 from exactk.evaluation import offpolicy
-from exactk.evaluation.jobs import Job, Tell, results, run_all
+from exactk.evaluation.jobs import Job, Tell, resolve, results, run_all
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.ours import OURS
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
 from exactk.evaluation.truth import Truth
 from exactk.rivals import RIVALS
-from exactk.rivals.contract import QUICK, Budget, Logs
+from exactk.rivals.contract import QUICK, Budget, Logs, Recommender
 
 PROBES = ("least-seen",)  # shown to expose leaks, never counted as a way to serve anybody
 QUICK_METHODS = (
@@ -41,11 +42,42 @@ def method_names() -> list[str]:
     return [*RIVALS, *OURS]
 
 
+@dataclass(frozen=True)
+class Existing:
+    """A recommender that exists already: how it picks cards, and the vocabulary it reads batches in."""
+
+    name: str
+    decider: Recommender
+    vocabulary: Vocabulary
+    kind: str = "yours"
+
+    @classmethod
+    def of(cls, given: Any) -> Existing:
+        """Itself, or a fitted `exactk.Recommender`."""
+        if isinstance(given, Existing):
+            return given
+        if not hasattr(given, "decider") or not hasattr(given, "fitted"):
+            raise InputError(f"a method is a name, module:function or a fitted recommender, not {given!r}")
+        return cls("yours", given.decider, given.fitted.vocabulary)
+
+
+def baselines(
+    train: Dataset, names: Sequence[str] = ("popularity", "mf-softmax", "deeprank"), budget: Budget = QUICK
+) -> list[Existing]:
+    """A few rivals fitted here and now, to stand beside a recommender in `compare(test, [rec, *baselines(train)])`."""
+    tenth = np.arange(len(train)) % 10 == 9
+    learn, valid = Logs.of(train.take(~tenth), train.take(tenth))
+    return [
+        Existing(way, recommender, learn.vocabulary, _kind(name))
+        for name in names
+        for way, recommender in resolve(_place(name))(learn, valid, budget).ways.items()
+    ]
+
+
 def compare(
     data: Dataset | tuple[Dataset, Dataset, Dataset],
-    methods: Sequence[str] | None = None,
+    methods: Sequence[Any] | None = None,
     *,
-    fitted: Mapping[str, Any] | None = None,
     seeds: Sequence[int] = (0,),
     jobs: int | None = None,
     out: Path | str | None = None,
@@ -57,16 +89,20 @@ def compare(
 ) -> Comparison:
     """Fit `methods` (all of them by default) on train, tune on valid, judge on at most `max_test` test requests.
 
-    A method is a name of `method_names()` or `module:function` of a fit(train, valid, budget). `fitted` are
-    recommenders that exist already (an `exactk.Recommender`), judged beside them. Results are kept in `out`, one
+    A method is a name of `method_names()`, `module:function` of a fit(train, valid, budget), or a recommender that is
+    fitted already; with fitted ones only, a Dataset is taken as the test part itself. Results are kept in `out`, one
     file per method and seed: called again with the same folder, only what is missing is run. A method that fails
     is listed with its reason. `quick`: few methods, few rows, a small budget.
     """
     say = tell or _to_stderr
     budget = budget or (QUICK if quick else Budget())
     chosen = list(methods) if methods is not None else list(QUICK_METHODS) if quick else method_names()
-    places = {name: _place(name) for name in chosen}
-    train, valid, test = data.split() if isinstance(data, Dataset) else data
+    places = {name: _place(name) for name in chosen if isinstance(name, str)}
+    existing = [Existing.of(given) for given in chosen if not isinstance(given, str)]
+    if isinstance(data, Dataset):
+        train, valid, test = data.split() if places else (data, data, data)
+    else:
+        train, valid, test = data
     if quick:
         train, valid = (
             _thinned(view, rows) for view, rows in ((train, QUICK_ROWS), (valid, QUICK_ROWS // 4))
@@ -87,7 +123,7 @@ def compare(
             for name, place in places.items()
         ]
         run_all(work, jobs or os.cpu_count() or 1, say, limit_seconds)
-        entries = [*_entries(work, seeds), *_existing(fitted or {}, test)]
+        entries = [*_entries(work, seeds), *(_judged_entry(one, test) for one in existing)]
         truth = Truth.of(test)
         logged = _logged(Logs(test, train.vocabulary()), entries)
         optimum = None if truth is None else _optimum(folder, truth, entries, say)
@@ -148,14 +184,10 @@ def _entries(work: Sequence[Job], seeds: Sequence[int]) -> list[Entry]:
     return [*entries, *skipped.values()]
 
 
-def _existing(fitted: Mapping[str, Any], test: Dataset) -> list[Entry]:
-    """Recommenders that exist already, each with its own vocabulary; training is none of this comparison's time."""
-    entries = []
-    for name, recommender in fitted.items():
-        logs = Logs(test, recommender.fitted.vocabulary)
-        scores = judged(recommender.decider, logs, Truth.of(test))
-        entries.append(Entry(name, name, "yours", (scores,), float("nan"), {}))
-    return entries
+def _judged_entry(one: Existing, test: Dataset) -> Entry:
+    """A recommender that exists already; its training is none of this comparison's time."""
+    scores = judged(one.decider, Logs(test, one.vocabulary), Truth.of(test))
+    return Entry(one.name, one.name, one.kind, (scores,))
 
 
 def _kind(name: str) -> str:

@@ -12,7 +12,7 @@ from jaxtyping import Float64, Int64
 
 from exactk.data.world import Asked, World
 from exactk.data.world_config import WorldConfig, stream
-from exactk.data.world_log import record
+from exactk.data.world_log import record, visitors
 from exactk.data.world_policy import show
 from exactk.problem import cliques
 from exactk.problem.graph import Requests
@@ -23,7 +23,7 @@ NUM_REQUESTS = 2_000
 def asked_and_shown(world: World, num: int = NUM_REQUESTS) -> tuple[Asked, Int64[np.ndarray, "B K"]]:
     """Requests as production meets them, and the cards it shows (positions)."""
     rng = stream(world.config.seed, "summary")
-    users = rng.integers(world.config.users, size=num)
+    users = visitors(rng, world.people, num)
     shown = record(rng, world.shop, world.config, users)
     return Asked(users, shown.items, Requests.of(shown.graph, world.config.k)), shown.card
 

@@ -42,15 +42,15 @@ class Budget:
     """
 
     trials: int = 4
-    epochs: int = 10
-    patience: int = 2
+    epochs: int = 30
+    patience: int = 3
     batch_size: int = 256
     validation_rows: int = 4_096
     tree_requests: int = 200_000  # requests that tree learners, which hold everything in memory, may read
     seed: int = 0
 
 
-QUICK = Budget(trials=1, epochs=2, validation_rows=1_024, tree_requests=20_000)
+QUICK = Budget(trials=1, epochs=3, validation_rows=1_024, tree_requests=20_000)
 
 
 @dataclass(frozen=True)
