@@ -118,6 +118,14 @@ def test_members_are_averaged_and_their_spread_is_doubt() -> None:
     assert torch.allclose(alone.cautious(batch, CARDS, 2.0), alone(batch, CARDS))
 
 
+@pytest.mark.parametrize("kind", ["pnn", "set"])
+@torch.no_grad()
+def test_a_reward_begins_near_the_share_of_clicked_cards(kind: str) -> None:
+    reward = Reward(RewardConfig(kind=kind), SIZES, 3, generator())  # type: ignore[arg-type]
+    reward.start_small(0.12)
+    assert (reward(complete_batch(2, 5, 3), CARDS).sigmoid() - 0.12).abs().max() < 0.05
+
+
 def test_the_kind_decides_the_network() -> None:
     config = Config()
     assert isinstance(reward_of(config, SIZES, 3), Reward)

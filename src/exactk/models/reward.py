@@ -5,6 +5,8 @@ Knows neither training nor the policy; S cards per request are judged at once.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -101,6 +103,15 @@ class Reward(Ensemble):
         self.config = config
         self.sizes = sizes
         initialise(self, generator)
+        self.start_small(0.5)
+
+    @torch.no_grad()
+    def start_small(self, click_rate: float) -> None:
+        """Begin near a constant, the share of cards that are clicked: large random values are learned by heart."""
+        for member in self.members:
+            assert isinstance(member, PnnReward | SetReward)
+            member.out.weight.mul_(0.1)
+            member.out.bias.fill_(math.log(click_rate / (1 - click_rate)))
 
 
 def reward_of(
