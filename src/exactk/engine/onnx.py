@@ -1,0 +1,199 @@
+"""A policy's whole decode as one ONNX graph: requests in, cards out, batch and number of candidates free.
+
+Knows graph and presence, not caps, pins or exact look-ahead: `found` says where a card was completed without them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from exactk.errors import ConfigError
+from exactk.models.inputs import joined
+from exactk.models.pointer import Encoded, State
+from exactk.models.policy import Policy
+from exactk.problem.batch import Batch
+from exactk.search.steps import log_probabilities
+
+OPSET = 18
+
+
+class Beams(NamedTuple):
+    """Cards begun: rows [B, W, ...], likeliest first; a row whose total is -inf stands for none."""
+
+    total: Tensor  # B W
+    open: Tensor  # B W N
+    chosen: Tensor  # B W N
+    cards: Tensor  # B W t
+
+
+class CardGraph(nn.Module):
+    """Cards of `card_size` by beam search, written without loops over data so that it can be exported.
+
+    Equal to `search.beam` on requests in which no choice is a dead end. Elsewhere a position is open only if it has
+    enough open neighbours left, which is exact for the last two choices.
+    """
+
+    def __init__(self, policy: Policy, card_size: int) -> None:
+        super().__init__()
+        self.policy = policy
+        self.card_size = card_size
+        self.names = input_names(policy)
+
+    def forward(self, *given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(card [B, K] in order of choice, log_prob [B], found [B]) of inputs in the order of `names`."""
+        named = dict(zip(self.names, given, strict=True))
+        present, graph = named["present"], named["graph"]
+        N = graph.shape[2]
+        places = torch.arange(N, device=graph.device)
+        graph = graph & (places.unsqueeze(0) != places.unsqueeze(1))
+        encoded = self.encoded(named)
+        pointer = self.policy.pointer
+        zero = torch.zeros_like(encoded.nodes[:, :1, :]).unsqueeze(2).repeat(1, 1, pointer.num_layers, 1)
+        state = self.advance(torch.zeros_like(encoded.nodes[:, :1, :]), State(zero, zero))
+        beams = Beams(
+            torch.zeros_like(encoded.nodes[:, :1, 0]),
+            present.unsqueeze(1),
+            torch.zeros_like(present).unsqueeze(1),
+            torch.zeros_like(graph[:, :1, :0], dtype=torch.int64),
+        )
+        for t in range(self.card_size):
+            final = t + 1 == self.card_size
+            beams, parent, place = self.best(beams, encoded, state, graph, t, 1 if final else self.policy.config.beam)
+            if not final:
+                kept = State(*(take(part.flatten(2), parent).unflatten(2, part.shape[2:]) for part in state))
+                state = self.advance(take(encoded.nodes, place), kept)
+        return beams.cards[:, 0], beams.total[:, 0], beams.total[:, 0] > -torch.inf
+
+    def encoded(self, named: dict[str, Tensor]) -> Encoded:
+        """Input layer and encoder (eq. 4 to 8)."""
+        inputs, vectors = self.policy.inputs, self.policy.inputs.vectors
+        nothing = named["present"]
+        item = joined(
+            vectors.items, named.get("item", nothing), named.get("item_features"), vectors.item_feature_size, "item"
+        )
+        user = joined(
+            vectors.users, named.get("user", nothing), named.get("user_features"), vectors.user_feature_size, "user"
+        )
+        nodes = (inputs.item_weight(item) + inputs.user_weight(user).unsqueeze(1)).relu()
+        return self.policy.pointer.encode(self.policy.encoder(nodes, named["present"]), named["present"])
+
+    def best(
+        self, beams: Beams, encoded: Encoded, state: State, graph: Tensor, t: int, width: int
+    ) -> tuple[Beams, Tensor, Tensor]:
+        """The `width` likeliest expansions, distinct sets first, then further orders; parents and places beside them."""
+        neighbours = beams.open.float() @ graph.float()  # B W N
+        allowed = beams.open & (neighbours >= self.card_size - t - 1)
+        scores = self.policy.pointer.step(encoded, state)
+        worth = beams.total.unsqueeze(2) + log_probabilities(scores, allowed)  # B W N
+        again = torch.full_like(worth, -torch.inf)
+        N = worth.shape[2]
+        rows = []
+        for _ in range(width):
+            best, at = worth.flatten(1).max(1)
+            other, other_at = again.flatten(1).max(1)
+            none = best == -torch.inf
+            best, at = other.where(none, best), other_at.where(none, at)  # B
+            parent, place = at // N, at % N
+            chosen = take(beams.chosen, parent.unsqueeze(1))[:, 0]  # B N
+            chosen = chosen | (torch.arange(N, device=at.device) == place.unsqueeze(1))
+            # A row reaches this set at the one position it lacks, if it lacks but one.
+            lacking = chosen.unsqueeze(1) & ~beams.chosen  # B W N
+            repeated = lacking & (lacking.long().sum(2, keepdim=True) == 1)
+            itself = torch.arange(worth.shape[1] * N, device=at.device).view(worth.shape[1:]) == at[:, None, None]
+            again = torch.where(repeated, worth, again).maximum(again).masked_fill(itself, -torch.inf)
+            worth = worth.masked_fill(repeated, -torch.inf)
+            rows.append((best, parent, place, chosen))
+        total, parent, place, chosen = (torch.stack(parts, 1) for parts in zip(*rows, strict=True))
+        cards = torch.cat([take(beams.cards, parent), place.unsqueeze(2)], 2)
+        return Beams(total, take(beams.open, parent) & take(graph, place), chosen, cards), parent, place
+
+    def advance(self, below: Tensor, state: State) -> State:
+        """The recurrent cells, gate by gate: the fused cells of torch have no ONNX counterpart."""
+        pointer, hidden, cell = self.policy.pointer, [], []
+        for layer, weights in enumerate(pointer.recurrent.all_weights):
+            before, kept = state.hidden[:, :, layer], state.cell[:, :, layer]
+            from_input = nn.functional.linear(below, weights[0], weights[2])
+            from_hidden = nn.functional.linear(before, weights[1], weights[3])
+            if pointer.is_lstm:
+                i, f, g, o = (from_input + from_hidden).chunk(4, -1)
+                kept = f.sigmoid() * kept + i.sigmoid() * g.tanh()
+                below = o.sigmoid() * kept.tanh()
+            else:
+                (r, z, n), (hr, hz, hn) = from_input.chunk(3, -1), from_hidden.chunk(3, -1)
+                z = (z + hz).sigmoid()
+                below = (1 - z) * (n + (r + hr).sigmoid() * hn).tanh() + z * before
+            hidden.append(below)
+            cell.append(kept)
+        return State(torch.stack(hidden, 2), torch.stack(cell, 2))
+
+
+def take(rows: Tensor, which: Tensor) -> Tensor:
+    """rows[b, which[b, w]] for every b and w."""
+    return rows.gather(1, which.unsqueeze(2).expand(-1, -1, rows.shape[2]))
+
+
+def input_names(policy: Policy) -> tuple[str, ...]:
+    """What the graph of this policy asks for, in order."""
+    vectors = policy.inputs.vectors
+    ids = ("user", "item") if vectors.items is not None else ()
+    features = [name for name in ("user", "item") if getattr(vectors, f"{name}_feature_size")]
+    return (*ids, *(f"{name}_features" for name in features), "present", "graph")
+
+
+def onnx_inputs(policy: Policy, batch: Batch) -> dict[str, np.ndarray]:
+    """A batch as the exported graph takes it."""
+    return {name: getattr(batch, name).numpy() for name in input_names(policy)}
+
+
+def export_onnx(model: Any, path: Path | str, card_size: int | None = None) -> Path:
+    """Write one file that decodes whole cards; `model` is a policy, or a fitted recommender that has one.
+
+    Inputs: ids or features as the model reads them, present [B, N], graph [B, N, N]. Outputs: card [B, K], log_prob [B],
+    found [B] (False: the masks alone met a dead end).
+    """
+    policy, size = (model, card_size) if isinstance(model, Policy) else of_recommender(model, card_size)
+    if size is None:
+        raise ConfigError("export to ONNX writes cards of one size: say which (card_size)")
+    module = CardGraph(policy, size).eval()
+    example = tuple(tensor.cpu() for tensor in example_inputs(policy, max(size + 2, 5)))
+    axes = {name: {0: "batch"} for name in ("user", "user_features", "card", "log_prob", "found")}
+    axes |= {name: {0: "batch", 1: "candidates"} for name in ("item", "item_features", "present")}
+    axes["graph"] = {0: "batch", 1: "candidates", 2: "candidates"}
+    outputs = ["card", "log_prob", "found"]
+    path = Path(path)
+    part = path.with_name(path.name + ".part")
+    with torch.no_grad():
+        torch.onnx.export(
+            module, example, str(part), input_names=list(module.names), output_names=outputs,
+            dynamic_axes={name: axes[name] for name in (*module.names, *outputs)}, opset_version=OPSET, dynamo=False,
+        )  # fmt: skip
+    os.replace(part, path)
+    return path
+
+
+def of_recommender(recommender: Any, card_size: int | None) -> tuple[Policy, int]:
+    """The policy of a fitted recommender and its card size."""
+    fitted = recommender.fitted
+    if fitted.models.policy is None:
+        raise ConfigError("export to ONNX needs a policy; this model searches its pair value exactly")
+    return fitted.models.policy, fitted.card_size if card_size is None else card_size
+
+
+def example_inputs(policy: Policy, num_candidates: int) -> list[Tensor]:
+    """Two requests of the right shapes for tracing."""
+    B, N, vectors = 2, num_candidates, policy.inputs.vectors
+    made = {
+        "user": torch.zeros(B, dtype=torch.long),
+        "item": torch.zeros(B, N, dtype=torch.long),
+        "user_features": torch.zeros(B, vectors.user_feature_size),
+        "item_features": torch.zeros(B, N, vectors.item_feature_size),
+        "present": torch.ones(B, N, dtype=torch.bool),
+        "graph": torch.ones(B, N, N, dtype=torch.bool),
+    }
+    return [made[name] for name in input_names(policy)]
