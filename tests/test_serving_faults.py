@@ -40,7 +40,7 @@ def processes(workers: int, log: Path) -> Iterator[tuple[str, subprocess.Popen[b
     process = subprocess.Popen([sys.executable, "-c", SERVE, str(port), str(workers), str(log)])
     address = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 200
         while not _answers(address):
             assert process.poll() is None
             assert time.monotonic() < deadline
@@ -73,6 +73,7 @@ def workers_of(parent: int) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="workers are found through /proc")
+@pytest.mark.timeout(600)  # two processes import torch, perhaps on a busy machine
 def test_a_worker_killed_under_load_loses_no_acknowledged_feedback_and_is_replaced(tmp_path: Path) -> None:
     with processes(2, tmp_path) as (address, supervisor):
         acknowledged: list[str] = []
@@ -106,7 +107,7 @@ def test_a_worker_killed_under_load_loses_no_acknowledged_feedback_and_is_replac
         before = workers_of(supervisor.pid)
         assert len(before) == 2
         os.kill(before[0], signal.SIGKILL)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while len(set(workers_of(supervisor.pid)) - set(before)) < 1:
             assert time.monotonic() < deadline, "the worker was not replaced"
             time.sleep(0.1)
@@ -114,7 +115,7 @@ def test_a_worker_killed_under_load_loses_no_acknowledged_feedback_and_is_replac
         stop.set()
         for sender in senders:
             sender.join(30)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while not _answers(address):
             assert time.monotonic() < deadline, "the service did not recover"
         assert "exactk_responses_total" in httpx.get(f"{address}/metrics", timeout=30).text

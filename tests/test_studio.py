@@ -247,6 +247,7 @@ def test_the_model_tells_its_story_and_scores_the_logged_requests(
     page = look(with_model)
     assert page.locator("#source option").all_text_contents() == ["shop", "Examples", "Embedded world"]
     assert "The log shows" in page.locator("#lesson").text_content()
+    assert page.locator('[data-method="policy"]').is_visible()
     page.wait_for_selector("#curves svg")
     assert page.locator("#curves svg").count() >= 1
     assert "exactk" in page.locator("#comparison tr.ours").text_content()

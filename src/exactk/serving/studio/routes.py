@@ -31,7 +31,7 @@ from exactk.serving.studio.schemas import (
     View,
     ViewRequest,
 )
-from exactk.serving.studio.story import story
+from exactk.serving.studio.story import policy_card, story
 from exactk.serving.studio.story import weights as model_weights
 from exactk.serving.wire import answer, check_size, columns_of, constraints_of, described, frame_of, read
 from exactk.solving import solve
@@ -149,6 +149,9 @@ def _view(service: Service, asked: ViewRequest) -> dict[str, Any]:
     k = min(asked.k, len(items) - len(asked.exclude))
     scene = view.scene_of(asked.items, scores, pairs, on, max(k, 1), asked.include, asked.exclude)
     best = view.best_card(scene)
+    policy = None
+    if best is not None and asked.scored_by == "model" and service.champion is not None:
+        policy = policy_card(service.champion, asked, on, scene.card_size)
     span = float(scores.max() - scores.min()) or 1.0
     return {
         "items": items,
@@ -160,7 +163,7 @@ def _view(service: Service, asked: ViewRequest) -> dict[str, Any]:
         "excluded": np.flatnonzero(~scene.requests.present[0]).tolist(),
         "best": best,
         "problem": _problem(scene, asked) if best is None else None,
-        "methods": view.methods(scene, best),
+        "methods": view.methods(scene, best, policy),
         "why": view.reasons(scene, best),
         "attention": attention,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import torch
 
 from exactk.data.requests import Request, request_batch
 from exactk.models.pairvalue import PairValue
+from exactk.problem.constraints import Constraints
+from exactk.serving.answering import Answer, Answerer, Question
 from exactk.serving.arms import Arm
 from exactk.serving.studio.schemas import ViewRequest
 
@@ -70,6 +73,24 @@ def _cell(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     return json.dumps(value)
+
+
+def policy_card(arm: Arm, asked: ViewRequest, constraints: Constraints, k: int) -> list[int] | None:
+    """The card the model's policy writes for this request, as positions; None where it has no policy."""
+    if arm.loaded.recommender.fitted.models.policy is None:
+        return None
+    ids = tuple(item["item_id"] for item in asked.items)
+    request = Request(
+        user_id=asked.user,
+        candidates=ids,
+        k=k,
+        include=tuple(asked.include),
+        exclude=tuple(asked.exclude),
+        attributes=dict(zip(ids, asked.items, strict=True)),
+        user_features=None if asked.user_features is None else tuple(asked.user_features),
+    )
+    (answer,) = Answerer(0)([Question(arm, request, constraints, (), False, perf_counter() + 60)])
+    return list(answer.card.positions) if isinstance(answer, Answer) else None
 
 
 @torch.inference_mode()

@@ -96,8 +96,10 @@ def best_card(scene: Scene) -> dict[str, Any] | None:
     }
 
 
-def methods(scene: Scene, best: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """What others would have shown, each worth what it is worth under the same value."""
+def methods(
+    scene: Scene, best: Mapping[str, Any] | None, policy: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
+    """What others would have shown, each worth what it is worth under the same value; the policy's card after ours."""
     ranked = [p for p in np.argsort(-scene.scores, kind="stable").tolist() if scene.requests.present[0, p]]
     stuck = naive_node_weight(scene.requests, scene.scores[None])[0]
     rows = [
@@ -114,6 +116,8 @@ def methods(scene: Scene, best: Mapping[str, Any] | None) -> list[dict[str, Any]
         ),
         _method(scene, "mmr", "MMR", mmr(scene), "score against likeness, one by one"),
     ]
+    if policy is not None:
+        rows.insert(1, _method(scene, "policy", "The policy", policy, "as the trained network writes it"))
     if scene.pairs is not None:
         alone = scene.best(scene.requests, with_pairs=False)
         found = alone.card[0].tolist() if alone.found[0] else []

@@ -36,8 +36,8 @@ export function drawHeat(id, matrix, view, { diverging, order }) {
     event.preventDefault();
     read(...at.map((value, axis) => Math.max(0, Math.min(count - 1, value + step[axis]))));
   });
-  fill(id, element("div", { class: "heats" }, element("div", {}, canvas, reading),
-    diverging ? strongest(matrix, view, clash) : element("div")));
+  const map = element("div", { class: "map" }, canvas, reading);
+  fill(id, diverging ? element("div", { class: "heats" }, map, strongest(matrix, view, clash)) : map);
 }
 
 /** The pairs that matter most, in words. */

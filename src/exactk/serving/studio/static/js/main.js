@@ -53,12 +53,17 @@ function update() {
     state.pending?.abort();
     state.pending = new AbortController();
     const { request, on, wishes, k } = state;
-    const view = await ask("/v1/studio/view", {
+    const body = {
       k, items: request.items, scores: request.scores, pair_scores: request.pair_scores, user: request.user,
       user_features: request.user_features, constraints: request.constraints.map((rule, index) => ({ rule, on: on[index] })),
       include: [...wishes.include], exclude: [...wishes.exclude],
       scored_by: find("scored-by-field").hidden ? "given" : find("scored-by").value,
-    }, state.pending.signal);
+    };
+    const view = await ask("/v1/studio/view", body, state.pending.signal).catch((error) => {
+      if (body.scored_by === "given" || !(error instanceof Refused)) throw error;
+      find("scored-by").value = "given"; // ids of another kind than the model's: its own scores still tell a story
+      return ask("/v1/studio/view", { ...body, scored_by: "given" }, state.pending.signal);
+    });
     const before = state.view;
     state.view = view;
     const same = before && before.items.length === view.items.length && before.items.every((item, i) => item.item_id === view.items[i].item_id);

@@ -2,11 +2,14 @@
 import { element, figure, fill } from "./dom.js";
 
 export function drawMethods(view, hue, tell) {
-  const top = Math.max(...view.methods.map((method) => method.value ?? 0), 1e-9);
+  const known = view.methods.map((method) => method.value).filter((value) => value !== null);
+  const top = Math.max(...known);
   fill("methods", view.methods.map((method) => {
     const broken = !method.valid;
     const clashing = new Set(method.clashes.flat());
-    const share = method.value === null ? 0 : Math.max(0, Math.min(1, method.value / top));
+    // Below zero (log-probabilities) the nearer to zero the better: -15 beside -16 fills 15/16.
+    const ratio = top > 0 ? method.value / top : top / method.value;
+    const share = method.value === null || !Number.isFinite(ratio) ? 0 : Math.max(0, Math.min(1, ratio));
     return element("div", { class: `method${method.key === "exact" ? " ours" : ""}${broken ? " broken" : ""}`, "data-method": method.key },
       element("span", { class: "name" }, method.name),
       element("span", { class: "items" }, method.positions.map((position) => {
