@@ -93,7 +93,7 @@ def test_the_gradient_reaches_every_weight_from_the_start() -> None:
 def test_appeals_share_a_card_out_among_its_items() -> None:
     value, batch = made(), complete_batch(2, 5, 4)
     parts, member = value.values(batch), value.members[0]
-    appeals = member.appeals(batch, CARDS)
+    appeals = member.appeals(batch, CARDS)  # type: ignore[operator]
     for b, s in itertools.product(range(2), range(2)):
         card = [p for p in CARDS[b, s].tolist() if p >= 0]
         for k, i in enumerate(card):

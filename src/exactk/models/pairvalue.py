@@ -65,7 +65,9 @@ class PairMember(nn.Module):
         self.sign = nn.Parameter(torch.empty(rank))  # d
         self.minding = nn.Linear(user_size, 1)  # s(u), before the softplus
         self.user_bias = nn.Linear(user_size, 1)
-        self.choice_scale = nn.Parameter(torch.empty(()))  # log of how sharply the most appealing item is clicked
+        self.choice_scale = nn.Parameter(
+            torch.empty(())
+        )  # log of how sharply the most appealing item is clicked
         self.dropout = nn.Dropout(config.dropout)
 
     @torch.no_grad()
@@ -86,7 +88,11 @@ class PairMember(nn.Module):
         user = user.unsqueeze(1)  # B 1 Du
         both = self.map_item(item) * self.map_user(user)
         hidden = (self.node_item(item) + self.node_user(user) + self.node_both(both)).relu()
-        node = self.node_out(self.dropout(hidden)).squeeze(-1) + self.node_linear(item).squeeze(-1) + both.sum(-1)
+        node = (
+            self.node_out(self.dropout(hidden)).squeeze(-1)
+            + self.node_linear(item).squeeze(-1)
+            + both.sum(-1)
+        )
         factors = self.factors(self.dropout(self.factor_hidden(item).relu()))
         return Terms(node, factors, self.sign * functional.softplus(self.minding(user)))
 
@@ -99,7 +105,7 @@ class PairMember(nn.Module):
         """What each item brings to its card: its node and half of each of its pairs; 0 where there is none (-1)."""
         B, S, K = cards.shape
         at, user = cards.clamp(min=0).flatten(1), self.vectors.user(batch)  # B S*K
-        if S * K < batch.item.shape[1]:
+        if at.shape[1] < batch.item.shape[1]:
             node, factors, weights = self.terms(self.vectors.item(batch, at), user)
         else:  # every candidate once, however many cards it is on
             node, factors, weights = self.terms(self.vectors.item(batch), user)
