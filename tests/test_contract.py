@@ -12,7 +12,9 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 
+from exactk.evaluation.jobs import resolve
 from exactk.evaluation.metrics import valid_cards
+from exactk.evaluation.ours import OURS
 from exactk.problem.batch import Batch
 from exactk.rivals import RIVALS, method
 from exactk.rivals.contract import Logs, Recommender
@@ -37,7 +39,8 @@ def ways(name: str) -> Mapping[str, Recommender]:
     if name in LIBRARY and find_spec(LIBRARY[name]) is None:
         pytest.skip(f"{LIBRARY[name]} is not installed; the extra 'rivals' brings it")
     train, valid, _ = logs()
-    return method(name)(train, valid, TINY).ways
+    fit = resolve(OURS[name]) if name in OURS else method(name)
+    return fit(train, valid, TINY).ways
 
 
 def ragged() -> Batch:
@@ -76,7 +79,7 @@ def as_sets(cards: torch.Tensor) -> list[set[int]]:
     return [set(row[row >= 0].tolist()) for row in cards]
 
 
-@pytest.fixture(params=sorted(RIVALS))
+@pytest.fixture(params=[*RIVALS, *OURS])
 def recommenders(request: pytest.FixtureRequest) -> Mapping[str, Recommender]:
     return ways(request.param)
 
