@@ -12,5 +12,11 @@ if __name__ == "__main__":
         assert not place.exists(), f"{place} is there already and must stay as it is"
         fitted(model).save(place)
         card = fitted(model).recommend("u3", CANDIDATES, 3)
-        answer = {"user": "u3", "candidates": CANDIDATES, "k": 3, "items": list(card.items), "value": card.value}
+        answer = {
+            "user": "u3",
+            "candidates": CANDIDATES,
+            "k": 3,
+            "items": list(card.items),
+            "value": card.value,
+        }
         place.with_suffix(".json").write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")

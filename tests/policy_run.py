@@ -27,7 +27,10 @@ def batches(epoch: int, start: int) -> Iterator[Batch]:
         graph = random_graphs(6, 8, 0.9, seed=number) | ~torch.eye(8, dtype=torch.bool)
         card = torch.rand(6, 8, generator=generator).argsort(dim=1)[:, :3]
         yield replace(
-            batch_of(graph, 3), card=card, clicked=torch.ones(6, dtype=torch.bool), clicked_position=card[:, 0]
+            batch_of(graph, 3),
+            card=card,
+            clicked=torch.ones(6, dtype=torch.bool),
+            clicked_position=card[:, 0],
         )
 
 

@@ -10,7 +10,11 @@ from exactk.learning import checkpoint
 
 
 def test_what_was_written_is_read_back_bit_for_bit(tmp_path: Path) -> None:
-    tensors = {"a/x": torch.tensor([1.5, -0.0, torch.inf]), "a/y": torch.arange(4).reshape(2, 2).T, "b/x": torch.ones(())}
+    tensors = {
+        "a/x": torch.tensor([1.5, -0.0, torch.inf]),
+        "a/y": torch.arange(4).reshape(2, 2).T,
+        "b/x": torch.ones(()),
+    }
     checkpoint.write(tmp_path / "run.safetensors", tensors, {"step": 7, "score": 0.1 + 0.2, "name": "ü"})
     saved = checkpoint.read(tmp_path / "run.safetensors")
     assert saved.facts == {"step": 7, "score": 0.1 + 0.2, "name": "ü"}
@@ -46,7 +50,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     def no_space(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", no_space)
+    monkeypatch.setattr("os.fsync", no_space)
     with pytest.raises(OSError, match="no space"):
         checkpoint.write(path, {"x": torch.ones(1)}, {"step": 2})
     assert checkpoint.read(path).facts["step"] == 1

@@ -37,7 +37,7 @@ def rewards() -> Tensor:
 
 def exact_gradient() -> Tensor:
     scores = table()
-    (path_log_probs(scores).exp() * rewards()).sum().backward()
+    torch.autograd.backward((path_log_probs(scores).exp() * rewards()).sum())
     assert scores.grad is not None
     return scores.grad
 
@@ -53,7 +53,7 @@ def expected_loss_gradient(num_samples: int, baseline: explore.Baseline) -> Tens
         advantage = explore.advantages(reward[index], baseline, greedy)
         weight = log_prob[index].sum().exp().detach()
         total = total + weight * losses.reinforce_loss(log_prob[index], advantage).sum()
-    total.backward()
+    torch.autograd.backward(total)
     assert scores.grad is not None
     return scores.grad
 

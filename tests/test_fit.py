@@ -79,12 +79,14 @@ def test_training_leaves_the_callers_generator_alone() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """What a test raises in the middle of a step."""
 
 
 @pytest.mark.parametrize("fatal", range(12))
-def test_a_run_cut_at_any_step_and_resumed_ends_with_the_same_weights_and_report(fatal: int, tmp_path: Path) -> None:
+def test_a_run_cut_at_any_step_and_resumed_ends_with_the_same_weights_and_report(
+    fatal: int, tmp_path: Path
+) -> None:
     settings = FitSettings(epochs=2, checkpoint_seconds=0.0)
     straight = Guess()
     whole = fit(with_validation(noisy_loss(straight)), settings)
@@ -96,13 +98,13 @@ def test_a_run_cut_at_any_step_and_resumed_ends_with_the_same_weights_and_report
     def cut(batch: Batch, progress: float, generator: Generator) -> Step:
         nonlocal steps
         if steps == fatal:
-            raise Killed
+            raise KilledError
         steps += 1
         return task.loss(batch, progress, generator)
 
     listeners = [MetricsFile(tmp_path / "metrics.jsonl")]
     if fatal < 2 * BATCHES:
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             fit(replace(task, loss=cut), settings, tmp_path, listeners=listeners)
     else:
         fit(task, settings, tmp_path, listeners=listeners)  # resuming a finished run changes nothing
@@ -215,7 +217,9 @@ def test_a_loss_that_is_not_a_number_stops_and_says_where() -> None:
         step = task.loss(batch, progress, generator)
         return Step(step.loss * math.nan, {}) if progress >= 0.7 else step
 
-    with pytest.raises(DivergedError, match=r"guess training: loss is nan at step 7 \(epoch 1, batch 2\).*items\.weight"):
+    with pytest.raises(
+        DivergedError, match=r"guess training: loss is nan at step 7 \(epoch 1, batch 2\).*items\.weight"
+    ):
         fit(replace(task, loss=loss), FitSettings(epochs=2))
     assert all(torch.isfinite(p).all() for p in module.parameters())  # the bad step was not taken
 

@@ -27,7 +27,7 @@ def test_the_target_loss_is_minus_the_sum_of_the_targets_log_probabilities() -> 
 def test_a_forbidden_target_contributes_neither_value_nor_gradient() -> None:
     scores = torch.tensor(SCORES, requires_grad=True)
     loss = losses.target_loss(scores.log_softmax(dim=2), ALLOWED, torch.tensor([[0, 2]]))
-    loss.sum().backward()
+    torch.autograd.backward(loss.sum())
     first = torch.tensor([1.0, 0.5, 0.0])
     assert loss.item() == pytest.approx(-first.log_softmax(dim=0)[0].item())
     assert scores.grad is not None
@@ -65,7 +65,7 @@ def test_a_step_with_nothing_wanted_or_only_forbidden_positions_has_no_gradient(
     wanted = torch.tensor([[[False, False, False], [False, False, True]]])
     assert callable(loss)
     value = loss(scores.log_softmax(dim=2), ALLOWED, wanted)
-    value.sum().backward()
+    torch.autograd.backward(value.sum())
     assert value.item() == 0.0
     assert scores.grad is not None
     assert scores.grad.abs().max().item() == 0.0
@@ -100,7 +100,7 @@ def test_the_reinforce_loss_weighs_log_probabilities_by_advantage() -> None:
 def test_no_gradient_reaches_the_reward_through_the_reinforce_loss() -> None:
     advantage = torch.tensor([[0.5]], requires_grad=True)
     log_prob = torch.tensor([[-1.0]], requires_grad=True)
-    losses.reinforce_loss(log_prob, advantage).sum().backward()
+    torch.autograd.backward(losses.reinforce_loss(log_prob, advantage).sum())
     assert advantage.grad is None
     assert log_prob.grad is not None
     assert log_prob.grad.item() == -0.5
@@ -112,7 +112,7 @@ def test_entropy_counts_forbidden_positions_as_zero_and_only_steps_taken() -> No
     assert losses.entropy(log_probs(), torch.tensor([[0, 1]])).item() == pytest.approx(first + second)
     assert losses.entropy(log_probs(), torch.tensor([[0, -1]])).item() == pytest.approx(first)
     scores = torch.tensor(SCORES, requires_grad=True)
-    losses.entropy(scores.log_softmax(dim=2), torch.tensor([[0, 1]])).sum().backward()
+    torch.autograd.backward(losses.entropy(scores.log_softmax(dim=2), torch.tensor([[0, 1]])).sum())
     assert scores.grad is not None
     assert torch.isfinite(scores.grad).all()
 
@@ -132,7 +132,7 @@ def test_the_mean_over_no_rows_is_zero_with_a_zero_gradient() -> None:
     values = torch.tensor([1.0, 5.0], requires_grad=True)
     assert losses.mean_over(values, torch.tensor([False, True])).item() == 5.0
     nothing = losses.mean_over(values, torch.tensor([False, False]))
-    nothing.backward()
+    torch.autograd.backward(nothing)
     assert nothing.item() == 0.0
     assert values.grad is not None
     assert values.grad.tolist() == [0.0, 0.0]

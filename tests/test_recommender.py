@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -53,7 +53,7 @@ def impressions(num: int, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-@lru_cache(maxsize=None)
+@cache
 def data(features: bool = True) -> Dataset:
     folder = TemporaryDirectory(prefix="exactk-recommender-")
     KEPT.append(folder)
@@ -70,7 +70,7 @@ def tiny(model: str, *overrides: str) -> Config:
     return preset("tiny").with_overrides([f"model={model}", *overrides])
 
 
-@lru_cache(maxsize=None)
+@cache
 def fitted(model: str) -> Recommender:
     train, valid, _ = data().split(seed=1)
     return Recommender(tiny(model)).fit(train, valid, show=False)
@@ -197,7 +197,9 @@ def test_a_batch_is_answered_by_positions(model: str) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_evaluation_is_of_valid_cards_and_better_than_chance(model: str) -> None:
     train, valid, test = data().split(seed=1)
-    recommender = Recommender(tiny(model, "training.epochs=6", "pair_value.epochs=20", "training.target=clicked"))
+    recommender = Recommender(
+        tiny(model, "training.epochs=6", "pair_value.epochs=20", "training.target=clicked")
+    )
     figures = recommender.fit(train, valid, show=False).evaluate(test)
     assert figures["valid"] == 1.0
     assert figures["requests"] == len(test)
@@ -215,12 +217,14 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(model: str
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_stopped_run_goes_on_to_the_same_weights(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_goes_on_to_the_same_weights(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stop between the phases of the policy, or before the end of the only one, and resume."""
     train, valid, _ = data().split(seed=1)
     config = tiny(model, "training.checkpoint_seconds=0")
 
-    class Stopped(Exception):
+    class StoppedError(Exception):
         pass
 
     def stopping(task: Any, settings: Any, *rest: Any) -> Any:
@@ -230,20 +234,22 @@ def test_a_stopped_run_goes_on_to_the_same_weights(model: str, tmp_path: Path, m
             def cut(epoch: int, start: int) -> Any:
                 for number, batch in enumerate(batches(epoch, start)):
                     if number == 3:
-                        raise Stopped
+                        raise StoppedError
                     yield batch
 
             task = replace(task, batches=cut)
         return fit(task, settings, *rest)
 
     monkeypatch.setattr("exactk.learning.phases.fit", stopping)
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         Recommender(config).fit(train, valid, folder=tmp_path, show=False)
     monkeypatch.undo()
     with pytest.raises(ConfigError, match="earlier run"):
         Recommender(config).fit(train, valid, folder=tmp_path, show=False)
     with pytest.raises(ConfigError, match=r"training\.alpha was 0\.5, now it is 1\.0"):
-        Recommender(config.with_overrides(["training.alpha=1"])).fit(train, valid, tmp_path, resume=True, show=False)
+        Recommender(config.with_overrides(["training.alpha=1"])).fit(
+            train, valid, tmp_path, resume=True, show=False
+        )
     resumed = Recommender(config).fit(train, valid, folder=tmp_path, resume=True, show=False)
     assert weights(resumed) == weights(fitted(model))
     tasks = {json.loads(line)["task"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()}
@@ -291,7 +297,7 @@ def test_a_model_of_a_later_format_is_refused_by_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_models_of_format_1_load_for_ever(model: str) -> None:
-    """Written once by `python tests/make_model_fixtures.py`, never rewritten: what was answered then is answered now."""
+    """Written once by tests/make_model_fixtures.py and never again: what was answered then is answered now."""
     loaded = Recommender.load(FIXTURES / f"model-1-{model}")
     expected = json.loads((FIXTURES / f"model-1-{model}.json").read_text())
     card = loaded.recommend(expected["user"], expected["candidates"], expected["k"])
@@ -302,7 +308,9 @@ def test_models_of_format_1_load_for_ever(model: str) -> None:
 def test_unknown_users_and_items_are_answered() -> None:
     for model in MODELS:
         known = {f"new{n}": {"shelf": f"s{n}", "features": [1.0, float(n)]} for n in range(4)}
-        card = fitted(model).recommend("nobody", [*known, *CANDIDATES], 3, attributes=known, user_features=[1.0])
+        card = fitted(model).recommend(
+            "nobody", [*known, *CANDIDATES], 3, attributes=known, user_features=[1.0]
+        )
         assert len(set(card.items)) == 3
 
 

@@ -11,6 +11,7 @@ from torch import Generator, Tensor, nn
 
 from exactk.config import ABLATIONS, Config, InputSizes, PairValueConfig, PolicyConfig, TrainingConfig, preset
 from exactk.learning.decide import PairValueSearch, PolicyWriter
+from exactk.learning.explore import Baseline
 from exactk.learning.fit import FitSettings, Step, Task, fit
 from exactk.learning.losses import reward_loss
 from exactk.learning.rlfd import policy_step, shuffled
@@ -21,8 +22,11 @@ from exactk.problem.batch import Batch
 from exactk.search import Feasible, log_prob
 from made import batch_of, complete_batch, graph_of, valid_cards
 
+BASELINES: tuple[Baseline, ...] = ("none", "leave_one_out", "greedy")
 SIZES = InputSizes(num_users=6, num_items=31)
-TINY = PolicyConfig(embedding_size=8, width=16, encoder_layers=1, heads=2, feed_forward_size=16, decoder_layers=1)
+TINY = PolicyConfig(
+    embedding_size=8, width=16, encoder_layers=1, heads=2, feed_forward_size=16, decoder_layers=1
+)
 
 
 class TrueValue(nn.Module):
@@ -46,7 +50,9 @@ def policy(seed: int = 0) -> Policy:
 def demonstrated(batch: Batch, card: list[list[int]], clicked: list[int] | None = None) -> Batch:
     cards = torch.tensor(card)
     chosen = cards[:, 0] if clicked is None else torch.tensor(clicked)
-    return replace(batch, card=cards, clicked=torch.ones(len(cards), dtype=torch.bool), clicked_position=chosen)
+    return replace(
+        batch, card=cards, clicked=torch.ones(len(cards), dtype=torch.bool), clicked_position=chosen
+    )
 
 
 def square() -> Batch:
@@ -56,7 +62,9 @@ def square() -> Batch:
 
 
 def gradient(module: nn.Module) -> Tensor:
-    return torch.cat([p.grad.flatten() if p.grad is not None else torch.zeros(p.numel()) for p in module.parameters()])
+    return torch.cat(
+        [p.grad.flatten() if p.grad is not None else torch.zeros(p.numel()) for p in module.parameters()]
+    )
 
 
 def exact_gradient(model: Policy, reward: Ensemble, batch: Batch, temperature: float) -> Tensor:
@@ -67,20 +75,28 @@ def exact_gradient(model: Policy, reward: Ensemble, batch: Batch, temperature: f
     assert probability.sum().item() == pytest.approx(1.0, abs=1e-5)
     rewards = 2 * (reward(batch, cards).sigmoid() - 0.5)
     model.zero_grad()
-    (probability * rewards).sum().backward()
+    torch.autograd.backward((probability * rewards).sum())
     return gradient(model)
 
 
-@pytest.mark.parametrize("baseline", ["none", "leave_one_out", "greedy"])
+@pytest.mark.parametrize("baseline", BASELINES)
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
-def test_the_sampled_reinforce_gradient_is_that_of_the_expected_reward(baseline: str, temperature: float) -> None:
+def test_the_sampled_reinforce_gradient_is_that_of_the_expected_reward(
+    baseline: Baseline, temperature: float
+) -> None:
     model, reward, batch = policy(), true_value(), square()
     exact = exact_gradient(model, reward, batch, temperature)
     config = TrainingConfig(
-        alpha=0.0, hill_climbing=False, samples=40_000, baseline=baseline, temperature=temperature  # type: ignore[arg-type]
+        alpha=0.0,
+        hill_climbing=False,
+        samples=40_000,
+        baseline=baseline,
+        temperature=temperature,
     )
     model.zero_grad()
-    policy_step(model, reward, 0.0, config, batch, 0.0, Generator().manual_seed(5)).loss.backward()
+    torch.autograd.backward(
+        policy_step(model, reward, 0.0, config, batch, 0.0, Generator().manual_seed(5)).loss
+    )
     # Without a baseline 40,000 samples are noisier: all rewards of this request are far below zero.
     assert ((gradient(model) + exact).norm() / exact.norm()).item() < (0.2 if baseline == "none" else 0.05)
 
@@ -101,7 +117,7 @@ def test_under_policy_sampling_targets_already_chosen_or_forbidden_contribute_no
     model = policy()
     config = TrainingConfig(alpha=1.0, shuffle_card=False)
     step = policy_step(model, None, 0.0, config, batch, 0.0, Generator().manual_seed(0))
-    step.loss.backward()
+    torch.autograd.backward(step.loss)
     assert step.loss.item() == 0.0
     assert gradient(model).abs().max().item() == 0.0
 
@@ -132,8 +148,8 @@ def test_the_encoder_runs_once_per_batch_however_many_samples() -> None:
     calls: list[int] = []
     model.encoder.register_forward_hook(lambda *_: calls.append(1))
     batch = demonstrated(complete_batch(3, 6, 3), [[4, 0, 2], [1, 5, 3], [0, 1, 2]])
-    for baseline in ("none", "leave_one_out", "greedy"):
-        config = TrainingConfig(samples=7, baseline=baseline)  # type: ignore[arg-type]
+    for baseline in BASELINES:
+        config = TrainingConfig(samples=7, baseline=baseline)
         policy_step(model, true_value(), 0.0, config, batch, 0.0, Generator().manual_seed(0))
     assert len(calls) == 3
 
@@ -146,7 +162,9 @@ def test_a_warm_start_leaves_the_reward_alone() -> None:
     batch = demonstrated(complete_batch(2, 6, 3), [[4, 0, 2], [1, 5, 3]])
     config = TrainingConfig(epochs=10, warm_start_epochs=2)
     for progress in (0.0, 0.19):
-        step = policy_step(policy(), Ensemble([Untouched()]), 0.0, config, batch, progress, Generator().manual_seed(0))
+        step = policy_step(
+            policy(), Ensemble([Untouched()]), 0.0, config, batch, progress, Generator().manual_seed(0)
+        )
         assert "reward" not in step.figures
     with pytest.raises(AssertionError, match="warm start"):
         policy_step(policy(), Ensemble([Untouched()]), 0.0, config, batch, 0.2, Generator().manual_seed(0))
@@ -176,7 +194,7 @@ def test_every_row_of_the_ablation_table_is_a_configuration(row: str) -> None:
     batch = demonstrated(complete_batch(3, 6, 3), [[4, 0, 2], [1, 5, 3], [0, 1, 2]])
     model = policy()
     step = policy_step(model, true_value(), 0.0, config, batch, 0.3, Generator().manual_seed(0))
-    step.loss.backward()
+    torch.autograd.backward(step.loss)
     assert ("reward" in step.figures) == ("RL" in row)
     assert ("supervised_loss" in step.figures) == ("SL" in row)
     assert gradient(model).norm().item() > 0
@@ -195,7 +213,9 @@ def planted() -> Batch:
     for b in range(REQUESTS):
         i, j = torch.randperm(7, generator=generator)[:2].tolist()
         graph[b, i, j] = graph[b, j, i] = False
-    item = torch.rand(REQUESTS, 30, generator=generator).argsort(dim=1)[:, :7] + 1  # distinct within a request
+    item = (
+        torch.rand(REQUESTS, 30, generator=generator).argsort(dim=1)[:, :7] + 1
+    )  # distinct within a request
     return batch_of(graph, 3, item=item)
 
 
@@ -262,7 +282,9 @@ def test_the_clicked_item_as_target_is_chosen_first() -> None:
     model = policy(1)
 
     def loss(_: Batch, progress: float, generator: Generator) -> Step:
-        return policy_step(model, None, 0.0, TrainingConfig(alpha=1.0, target="clicked"), batch, progress, generator)
+        return policy_step(
+            model, None, 0.0, TrainingConfig(alpha=1.0, target="clicked"), batch, progress, generator
+        )
 
     train(model, loss, 120)
     assert PolicyWriter(model, replace(TINY, decoding="greedy")).recommend(batch)[:, 0].tolist() == clicked
@@ -281,13 +303,17 @@ def test_a_pair_value_learned_from_all_cards_is_maximised_exactly() -> None:
         logits = model(logged, cards.unsqueeze(1)).squeeze(1)
         # The expected log loss under the true click rate: what endlessly many clicks would teach.
         yes = torch.ones(len(logits), dtype=torch.bool)
-        return Step((clicked * reward_loss(logits, yes) + (1 - clicked) * reward_loss(logits, ~yes)).mean(), {})
+        return Step(
+            (clicked * reward_loss(logits, yes) + (1 - clicked) * reward_loss(logits, ~yes)).mean(), {}
+        )
 
     train(model, loss, 300)
     found = PairValueSearch(model, config).decide(batch)
     assert achieved(batch, found.cards) == pytest.approx([optimum(batch, b) for b in range(REQUESTS)])
     torch.testing.assert_close(found.logit, found.bound)
-    torch.testing.assert_close(found.logit.float(), model(batch, found.cards.unsqueeze(1)).squeeze(1).detach(), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        found.logit.float(), model(batch, found.cards.unsqueeze(1)).squeeze(1).detach(), atol=1e-4, rtol=1e-4
+    )
 
 
 def test_unknown_settings_are_refused_by_name() -> None:

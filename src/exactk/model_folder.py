@@ -72,10 +72,14 @@ def load(path: Path, device: torch.device) -> Fitted:
     described = _description(path)
     for name, digest in described["sha256"].items():
         if not (path / name).is_file() or _sha256(path / name) != digest:
-            raise DataError(f"{path / name} is missing or damaged: it is not the file that was saved with this model")
+            raise DataError(
+                f"{path / name} is missing or damaged: it is not the file that was saved with this model"
+            )
     config = Config.from_dict(described["config"])
     sizes = InputSizes(**described["sizes"])
-    models = Models.untrained(config, sizes, described["card_size"], "value" in described["models"]).to(device)
+    models = Models.untrained(config, sizes, described["card_size"], "value" in described["models"]).to(
+        device
+    )
     for name, module in _modules(models).items():
         try:
             module.load_state_dict(load_file(path / f"{name}.safetensors"))

@@ -130,13 +130,17 @@ def _by_swaps(
 def _judged(
     value: Ensemble, one: Batch, cards: Int[Tensor, "1 S K"], device: torch.device
 ) -> Float[Tensor, "1 S"]:
-    return value(one.to(device), cards.to(device)).double().cpu()
+    logits: Tensor = value(one.to(device), cards.to(device))
+    return logits.double().cpu()
 
 
 def _conflicts(sheet: RuleSheet, card: Card, position: int) -> tuple[Conflict, ...]:
     """Chosen items that the item may not join, by pairs; full groups show in the swaps that remain."""
     broken = [
-        Conflict(sheet.item_ids[p], tuple(n for r, n in enumerate(sheet.names) if not sheet.allowed[r, position, p]))
+        Conflict(
+            sheet.item_ids[p],
+            tuple(n for r, n in enumerate(sheet.names) if not sheet.allowed[r, position, p]),
+        )
         for p in card.positions
     ]
     return tuple(conflict for conflict in broken if conflict.rules)

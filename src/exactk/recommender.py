@@ -105,15 +105,16 @@ class Recommender:
 
         `value` is the calibrated click probability, `bound` what no valid card exceeds (infinite: unknown).
         constraints: other rules for this request; include, exclude: ids that must, must not be chosen; relax: rules
-        that may be let go, in this order; attributes: what to know of items the model has not met; explain: say why each
-        other candidate is not in the card.
+        that may be let go, in this order; attributes: what to know of items the model has not met; explain: say why
+        each other candidate is not in the card.
         """
         size = self.fitted.card_size if k is None else k
         sent = None if user_features is None else tuple(user_features)
         request = Request(
             user, _ids(candidates), size, tuple(include), tuple(exclude), attributes or {}, sent
         )
-        return self.recommend_many([request], constraints=constraints, relax=relax, explain=explain)[0]
+        card: Card = self.recommend_many([request], constraints=constraints, relax=relax, explain=explain)[0]
+        return card
 
     def recommend_many(
         self,
@@ -140,7 +141,9 @@ class Recommender:
             for row, b in enumerate(open_rows):
                 card = self._card(requests[b], decision, row, asked.relaxed[b])
                 if explain:
-                    card = replace(card, reasons=why_not(asked, b, card, fitted.models.value, fitted.calibration))
+                    card = replace(
+                        card, reasons=why_not(asked, b, card, fitted.models.value, fitted.calibration)
+                    )
                 answers[b] = card
         return answers
 
@@ -189,7 +192,9 @@ class Recommender:
     def fitted(self) -> model_folder.Fitted:
         """What training left; asking before training is an error."""
         if self._fitted is None:
-            raise NotFittedError("this recommender has learned nothing yet: call fit, or Recommender.load a saved one")
+            raise NotFittedError(
+                "this recommender has learned nothing yet: call fit, or Recommender.load a saved one"
+            )
         return self._fitted
 
     @property

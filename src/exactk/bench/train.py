@@ -42,7 +42,9 @@ VARIANTS: tuple[tuple[str, tuple[str, ...], float | None], ...] = (
 QUICK_TO_QUALITY = ("training.target=clicked", "training.epochs=2", "reward.epochs=1", "training.device=cpu")
 
 
-def run(quick: bool = False, published: Path | None = None, device: str = "cpu", batch_size: int = BATCH) -> Report:
+def run(
+    quick: bool = False, published: Path | None = None, device: str = "cpu", batch_size: int = BATCH
+) -> Report:
     """Samples per second of a training step, and seconds to the paper's P@4 on the authors' files, if given."""
     rows: list[dict[str, Any]] = []
     goals: list[Goal] = []
@@ -64,7 +66,9 @@ def run(quick: bool = False, published: Path | None = None, device: str = "cpu",
             if authors is not None and device == "cpu":
                 goals.append(Goal(f"samples/s {name}", float(np.median(rates)), authors, "least"))
         if published is None or not Path(published).is_dir():
-            notes.append("time to the paper's P@4: skipped, as the authors' files were not given (--published PATH)")
+            notes.append(
+                "time to the paper's P@4: skipped, as the authors' files were not given (--published PATH)"
+            )
         else:
             row = time_to_quality(Path(published))
             rows.append(row)
@@ -124,7 +128,9 @@ def time_to_quality(published: Path) -> dict[str, Any]:
         train, valid, test = data.split()
         next(train.batches(train.vocabulary(), BATCH))  # compiles what reads the data
         began = time.perf_counter()
-        recommender = Recommender(preset("paper").with_overrides(QUICK_TO_QUALITY)).fit(train, valid, show=False)
+        recommender = Recommender(preset("paper").with_overrides(QUICK_TO_QUALITY)).fit(
+            train, valid, show=False
+        )
         seconds = time.perf_counter() - began
         figures = recommender.evaluate(test)
     return {

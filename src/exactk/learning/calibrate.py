@@ -54,7 +54,7 @@ def auc(scores: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> float:
     num_clicked, num_not = int(clicked.sum()), int((~clicked).sum())
     if num_clicked == 0 or num_not == 0:
         return float("nan")
-    values, group = scores.unique(return_inverse=True)  # ascending
+    values, group = torch.unique(scores, return_inverse=True)  # ascending
     count = torch.bincount(group, minlength=len(values)).double()
     middle = count.cumsum(0) - count / 2 + 0.5  # mean rank of a group of ties, from 1
     rank_sum = float(middle[group[clicked]].sum())
@@ -63,7 +63,9 @@ def auc(scores: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> float:
 
 def log_loss(probability: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> float:
     """Mean log loss in nats."""
-    return float(functional.binary_cross_entropy(probability.double().clamp(1e-7, 1 - 1e-7), clicked.double()))
+    return float(
+        functional.binary_cross_entropy(probability.double().clamp(1e-7, 1 - 1e-7), clicked.double())
+    )
 
 
 def calibration_error(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -99,7 +99,7 @@ def fit(
     with private_randomness(settings.seed, device), deterministic(device), stop_requests() as stop_requested:
         run = _Run(task, settings, folder, listeners)
         run.begin(resume)
-        while not run.done:
+        while run.goes_on():
             for batch in task.batches(run.epoch, run.batch):
                 run.learn(batch if device.type == "cpu" else batch.to(device))
                 if run.validation_due():
@@ -108,7 +108,7 @@ def fit(
                     run.save()
                     raise TrainingStopped(run.how_to_resume())
                 run.save_if_due()
-                if run.done:
+                if not run.goes_on():
                     break
         run.keep_best_weights()
     return run.history
@@ -150,6 +150,10 @@ class _Run:
         self.counted = 0
         self.saved_at = time.monotonic()
         self.stopwatch = Stopwatch()
+
+    def goes_on(self) -> bool:
+        """Whether there are steps left to take."""
+        return not self.done
 
     def learn(self, batch: Batch) -> None:
         """One step of gradient descent, and the position moved past its batch."""

@@ -89,7 +89,9 @@ def train(
         if isinstance(models.value, PairValue):
             choice = config.pair_value.choice
             models.value.start_small(float(train.clicked.mean()))
-        task = value_task("value", models.value, phase_1, section.batch_size, config.training.precision, choice)
+        task = value_task(
+            "value", models.value, phase_1, section.batch_size, config.training.precision, choice
+        )
         settings = fit_settings(section, config.training, device.type)
         history += fit(task, settings, run.folder, run.resume, run.listeners)
         if valid is not None and len(valid):
@@ -98,11 +100,14 @@ def train(
             figures = calibrate.reward_figures(logits, clicked, calibration)
             history.append({"task": "value", "event": "calibrated", "step": 0, "epoch": 0, **figures})
     if models.policy is not None:
-        views = [None if view is None else solvable(view, vocabulary) for view in (train, valid)]
-        assert views[0] is not None
-        if config.training.requests == "clicked":
-            views = [None if view is None else view.demonstrations() for view in views]
-        phase_2 = Data(views[0], views[1], vocabulary, device, config.training.seed)
+        only_clicked = config.training.requests == "clicked"
+        phase_2 = Data(
+            for_policy(train, vocabulary, only_clicked),
+            None if valid is None else for_policy(valid, vocabulary, only_clicked),
+            vocabulary,
+            device,
+            config.training.seed,
+        )
         task = policy_task(models.policy, models.value, phase_2, config, measure)
         settings = fit_settings(config.training, config.training, device.type)
         history += fit(task, settings, run.folder, run.resume, run.listeners)
@@ -114,14 +119,21 @@ def needs_value(config: Config, train: Dataset) -> bool:
     if not len(train):
         raise DataError(f"{train.path}: there is nothing to train on")
     if not train.clicked.any():
-        raise DataError(f"{train.path}: no card of the training data was clicked, so there is nothing to learn")
+        raise DataError(
+            f"{train.path}: no card of the training data was clicked, so there is nothing to learn"
+        )
     if not train.clicked.all():
         return True
     if config.model == "pair_value" or config.training.alpha < 1:
         raise ConfigError(
-            f"{train.path}: every card was clicked, so no reward can be learned; set training.alpha=1 (supervision only)"
+            f"{train.path}: every card was clicked, so no reward can be learned; set training.alpha=1"
         )
     return False
+
+
+def for_policy(view: Dataset, vocabulary: Vocabulary, only_clicked: bool) -> Dataset:
+    """What phase 2 reads: the demonstrations, or every request, as far as a valid card exists."""
+    return solvable(view.demonstrations() if only_clicked else view, vocabulary)
 
 
 def solvable(view: Dataset, vocabulary: Vocabulary) -> Dataset:
@@ -169,7 +181,9 @@ def same_run(config: Config, train: Dataset, valid: Dataset | None, run: Run) ->
     }
     now = json.loads(json.dumps(now))
     if path.exists() and not run.resume:
-        raise ConfigError(f"{run.folder} holds an earlier run: resume it (resume=True) or choose another folder")
+        raise ConfigError(
+            f"{run.folder} holds an earlier run: resume it (resume=True) or choose another folder"
+        )
     if path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))
         for name in now:

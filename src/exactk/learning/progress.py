@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from contextlib import suppress
 from importlib.util import find_spec
@@ -167,11 +168,11 @@ class Stopwatch:
 
 
 def trackers(folder: Path) -> list[Listener]:
-    """TensorBoard and MLflow, as far as they are installed."""
+    """TensorBoard where it is installed, and MLflow where it is and MLFLOW_TRACKING_URI says where runs go."""
     found: list[Listener] = []
     if find_spec("tensorboard") is not None:
         found.append(TensorBoard(folder / "tensorboard"))
-    if find_spec("mlflow") is not None:
+    if find_spec("mlflow") is not None and os.environ.get("MLFLOW_TRACKING_URI"):
         found.append(MLflow(folder.name))
     return found
 

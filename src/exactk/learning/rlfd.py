@@ -16,8 +16,8 @@ from torch.nn import functional
 from exactk.config import TrainingConfig
 from exactk.learning import explore, losses
 from exactk.learning.fit import Step
-from exactk.models.policy import Policy, PolicySteps
 from exactk.models.ensemble import Ensemble
+from exactk.models.policy import Policy, PolicySteps
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, greedy, sample
 from exactk.search.sample import Distributions, log_prob_of
@@ -25,7 +25,7 @@ from exactk.search.steps import log_probabilities
 
 
 class Paths(NamedTuple):
-    """Cards to walk along with gradient: the first row carries the supervised loss, those with an advantage REINFORCE."""
+    """Cards to walk along with gradient: the first carries the supervised loss, those with an advantage REINFORCE."""
 
     cards: Int[Tensor, "B P K"]
     allowed: Bool[Tensor, "B P K N"]

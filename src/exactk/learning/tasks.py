@@ -117,7 +117,7 @@ def choice_losses(model: PairValue, batch: Batch) -> Float[Tensor, "M B"]:
     cards = batch.card.unsqueeze(1)
     told = []
     for member in model.members:
-        appeals = member.appeals(batch, cards).squeeze(1) * member.choice_scale.exp()  # type: ignore[operator, union-attr]
+        appeals = member.appeals(batch, cards).squeeze(1) * member.choice_scale.exp()  # type: ignore[operator]
         told.append(losses.choice_loss(appeals.float(), batch.card, batch.clicked_position))
     return torch.stack(told)
 
