@@ -18,7 +18,7 @@ from exactk.data.dataset import Dataset
 from exactk.data.world_best import best_themed
 from exactk.data.world_config import VERSION, WorldConfig, stream
 from exactk.data.world_latents import Geometry, Goods, People, geometry, goods, people, shelves
-from exactk.data.world_log import Shop, record
+from exactk.data.world_log import Shop, record, visitors
 from exactk.data.world_titles import Titles, titles_of
 from exactk.data.world_truth import Truth, card_logits, node_pair, sigmoid, truth_of
 from exactk.data.world_writing import Progress, write
@@ -100,7 +100,7 @@ class World:
         if self._given_bias is not None:
             return self._given_bias
         rng = stream(self.config.seed, "pilot")
-        users = rng.integers(self.config.users, size=PILOT_REQUESTS)
+        users = visitors(rng, self.people, PILOT_REQUESTS)
         logits = card_logits(self.truth, users, record(rng, self.shop, self.config, users).card_items())
         low, high = -50.0, 50.0
         for _ in range(60):  # the mean rises with the bias: halve until floats end

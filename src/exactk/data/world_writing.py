@@ -17,7 +17,7 @@ from exactk.data.table import Meta, pack_graphs
 from exactk.data.world_config import CATEGORIES, THEMES, VERSION, WorldConfig, stream
 from exactk.data.world_features import item_features, user_features
 from exactk.data.world_latents import chunks
-from exactk.data.world_log import DAYS, Shop, moments, record, splits
+from exactk.data.world_log import DAYS, Shop, moments, record, splits, visitors
 from exactk.data.world_titles import as_strings, brand_names
 from exactk.data.world_truth import card_logits, choice_probabilities, sigmoid
 from exactk.data.writer import DatasetWriter
@@ -108,12 +108,9 @@ def _items(config: WorldConfig, shop: Shop) -> Callable[[int, int, int], pa.Tabl
 
 
 def _impressions(config: WorldConfig, shop: Shop, bias: float) -> Callable[[int, int, int], pa.Table]:
-    ladder = np.cumsum(shop.people.activity, dtype=np.float64)
-
     def table(number: int, start: int, stop: int) -> pa.Table:
         rng = stream(config.seed, "log", number)
-        drawn = rng.random(stop - start) * ladder[-1]
-        users = np.minimum(np.searchsorted(ladder, drawn, side="right"), len(ladder) - 1).astype(np.int64)
+        users = visitors(rng, shop.people, stop - start)
         shown = record(rng, shop, config, users)
         card = shown.card_items()
         value = sigmoid(bias + card_logits(shop.truth, users, card))
