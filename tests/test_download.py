@@ -69,8 +69,11 @@ def test_what_arrived_survives_giving_up_and_the_next_call_goes_on(web: Behaviou
 def test_a_server_without_ranges_starts_over(web: Behaviour, tmp_path: Path) -> None:
     web.ranges = False
     (tmp_path / "got.bin.part").write_bytes(b"something old")
+    heard: list[int] = []
     with serving(web) as address:
-        assert download(f"{address}/file.bin", tmp_path / "got.bin", CHECKSUM).read_bytes() == CONTENT
+        path = download(f"{address}/file.bin", tmp_path / "got.bin", CHECKSUM, lambda n, of: heard.append(n))
+    assert path.read_bytes() == CONTENT
+    assert heard[-1] == 300_000
 
 
 def test_a_part_that_is_already_whole_is_taken(web: Behaviour, tmp_path: Path) -> None:
