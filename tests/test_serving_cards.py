@@ -293,6 +293,19 @@ def _until(happens: Any, seconds: float = 20) -> None:
         time.sleep(0.02)
 
 
+def test_asked_together_or_alone_the_answer_is_the_same(folder: Path) -> None:
+    arm = Arm("champion", folder, 0.0, lambda *_: None)
+    answerer = Answerer(seed=0)
+    requests = [Request(f"u{n}", tuple(ITEMS[n : n + 8 + n]), 3) for n in range(9)]
+    questions = [Question(arm, request, None, (), False, perf_counter() + 600) for request in requests]
+    for question, together in zip(questions, answerer(questions), strict=True):
+        (alone,) = answerer([question])
+        assert isinstance(alone, Answer)
+        assert isinstance(together, Answer)
+        assert set(alone.card.items) == set(together.card.items)
+        assert alone.card.value == pytest.approx(together.card.value, abs=1e-6)
+
+
 def test_a_budget_too_small_falls_back_and_says_so(folder: Path) -> None:
     arm = Arm("champion", folder, 0.0, lambda *_: None)
     answerer = Answerer(seed=0)

@@ -68,7 +68,7 @@ class Decoder:
         found = cliques.best(
             batch.requests(), as_weights(values.node), symmetric(values.pair), _share(seconds, batch)
         )
-        bias = float(values.bias)
+        bias = values.bias.double()  # of each request, or one for all
         cards, logit = torch.from_numpy(found.card), torch.from_numpy(found.weight) + bias
         methods = ["exact"] * len(batch)
         if not found.found.all():  # time ran out before any card was found
