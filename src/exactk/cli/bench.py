@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from typing import Any, Literal
 
 import typer
 
@@ -17,6 +18,10 @@ from exactk.errors import InputError
 
 BENCHMARKS = {
     "exact": "the exact engine beside CP-SAT, HiGHS and networkx",
+    "data": "building, opening and batching a log of the Taobao shape",
+    "train": "training steps a second beside the authors' figures",
+    "decode": "cards a second: the compiled decoder and ONNX beside PyTorch",
+    "serve": "the service under load beside a bare echo",
 }
 
 
@@ -24,6 +29,8 @@ BENCHMARKS = {
 def bench(
     name: str = typer.Argument(help=f"One of: {', '.join(BENCHMARKS)}, or all."),
     quick: bool = typer.Option(False, "--quick", help="A smaller run, under a minute, marked as such."),
+    device: Literal["cpu", "cuda"] = typer.Option("cpu", "--device", help="For train and decode."),
+    published: Path | None = typer.Option(None, "--published", help="The authors' files, for train."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
     out: Path | None = typer.Option(None, "--out", help="Folder to keep bench-NAME.json in (say, results)."),
 ) -> None:
@@ -32,6 +39,8 @@ def bench(
         raise InputError(f"unknown benchmark {name!r}; there are: {', '.join(BENCHMARKS)}, all")
     for chosen in BENCHMARKS if name == "all" else [name]:
         talk(f"bench {chosen}: {BENCHMARKS[chosen]}")
-        report = importlib.import_module(f"exactk.bench.{chosen}").run(quick=quick)
-        kept = None if out is None else out / f"bench-{chosen}.json"
+        module = "decode_cuda" if (chosen, device) == ("decode", "cuda") else chosen
+        settings: dict[str, Any] = {"device": device, "published": published} if chosen == "train" else {}
+        report = importlib.import_module(f"exactk.bench.{module}").run(quick=quick, **settings)
+        kept = None if out is None else out / f"bench-{module.replace('_', '-')}.json"
         emit_report(report, as_json, kept, command="exactk " + " ".join(sys.argv[1:]))

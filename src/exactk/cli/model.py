@@ -132,6 +132,20 @@ def recommend(
         raise typer.Exit(2)
 
 
+@app.command("export")
+def export(
+    model: Path = typer.Argument(help="A model folder (exactk train)."),
+    out: Path = typer.Option(..., "--out", help="The file to write."),
+    to: Literal["onnx"] = typer.Option("onnx", "--to", help="onnx: one graph that decodes whole cards."),
+    k: int | None = typer.Option(None, "--k", "-k", help="Items on a card; the model's own by default."),
+) -> None:
+    """Write a trained policy as one file that other runtimes can decode cards with."""
+    from exactk.engine.onnx import export_onnx
+    from exactk.recommender import Recommender
+
+    emit(f"written: {export_onnx(Recommender.load(model), out, k)} ({to})")
+
+
 def chosen_settings(preset_name: str, path: Path | None, overrides: list[str]) -> Config:
     """A preset or a file, with single settings changed."""
     from exactk.config import Config, preset

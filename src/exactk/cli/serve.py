@@ -28,18 +28,21 @@ def serve(
     ),
     share: float = typer.Option(0.5, "--share", help="Of users that the challenger serves."),
     log: Path | None = typer.Option(None, "--log", help="Folder for the log of impressions and feedback."),
+    explore: float = typer.Option(
+        0.0, "--explore", help="Share of cards drawn from a shortlist, propensity logged."
+    ),
     keys: Path | None = typer.Option(
         None, "--keys", help="File of hashed API keys, one a line (exactk key makes one)."
     ),
 ) -> None:
-    """Serve until told to stop; the studio is at /, the API at /v1, its description at /docs."""
+    """Serve until told to stop; the studio is at /, the API at /v1, its description at /openapi.json."""
     try:
         from exactk.serving.run import serve as run
     except ImportError as error:
         raise MissingExtraError(
             f"serving needs a package that is missing ({error}): pip install 'exactk[serve]'"
         ) from error
-    settings: dict[str, Any] = {"dataset": dataset}
+    settings: dict[str, Any] = {"dataset": dataset, "explore": explore}
     if challenger is not None:
         settings |= {"challenger": challenger, "challenger_share": share}
     if log is not None:
