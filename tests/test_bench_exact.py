@@ -8,6 +8,7 @@ import pytest
 from exactk.bench import exact
 from exactk.bench.exact import NODES_ONLY, PAIRS, Cell, DisagreementError, Plan
 from exactk.bench.exact_rivals import RIVALS, Outcome, conflict_sets
+from exactk.bench.stopping import Ring
 
 
 @pytest.mark.parametrize("kind", [NODES_ONLY, PAIRS])
@@ -19,9 +20,18 @@ def test_every_rival_that_applies_proves_our_optimum(kind: str, card_size: int, 
     assert len(times) == 1
     for name, rival in RIVALS.items():
         if exact.applies(name, instance):
-            outcome = rival(instance, 20.0)
+            outcome = rival(instance, 20.0)()
             assert outcome.status == mine.status, name
             assert outcome.value == mine.value, name
+
+
+def test_a_rival_that_overruns_is_stopped_and_the_next_is_served() -> None:
+    # networkx has no time limit; 120 nodes of density 0.9 would take it hours.
+    endless = exact.instance_of(Cell(NODES_ONLY, 60, 0.9, 120), seed=0)
+    small = exact.instance_of(Cell(NODES_ONLY, 4, 0.5, 12), seed=0)
+    with Ring() as ring:
+        assert ring.solve("networkx", endless, 0.2) == Outcome("limit", -np.inf, np.inf, 0.2)
+        assert ring.solve("CP-SAT", small, 20.0).value == exact.ours(small, 20.0, 0.0)[0].value
 
 
 def test_networkx_applies_only_where_no_clique_is_larger_than_the_card() -> None:

@@ -14,12 +14,12 @@ import numpy as np
 
 from exactk.bench.exact_rivals import RIVALS, Instance, Outcome, Status
 from exactk.bench.report import Goal, Report
+from exactk.bench.stopping import Ring
 from exactk.errors import ExactKError
 from exactk.problem import cliques
 from exactk.problem.graph import Requests
 
 NODES_ONLY, PAIRS = "node", "node+pair"
-NETWORKX_SIZE = 100  # its search is interpreted and has no time limit
 
 
 class DisagreementError(ExactKError):
@@ -57,7 +57,8 @@ def run(quick: bool = False) -> Report:
     for kind in (NODES_ONLY, PAIRS):  # compiled code is loaded before anything is timed
         ours(instance_of(Cell(kind, 4, 0.9, 20), seed=0), limit=60.0, seconds=0.0)
     over: set[tuple[str, Cell]] = set()
-    rows = [measure(cell, plan, over) for cell in cells(plan)]
+    with Ring() as ring:
+        rows = [measure(cell, plan, ring, over) for cell in cells(plan)]
     singles = single_calls(plan)
     return Report(
         name="exact",
@@ -68,7 +69,7 @@ def run(quick: bool = False) -> Report:
             f"at {plan.limit:g} s a solver is stopped: its time then counts as the limit, the ratio as a lower bound",
             "a rival once stopped is not tried on the other requests of that cell, nor on larger N of the same K, "
             "density and kind: there it is taken to need the limit at least",
-            f"networkx applies where no clique exceeds K, weights are on nodes only and N <= {NETWORKX_SIZE}",
+            "networkx applies where weights are on nodes only and no clique is larger than the card",
             "weights are whole numbers, nodes 0..1000, pairs -500..500; all proven optima agreed",
         ],
         seeds=list(range(plan.num_instances)),
@@ -131,9 +132,7 @@ def applies(name: str, instance: Instance) -> bool:
         return instance.pair is not None
     if name == "networkx":
         larger = Requests.of(instance.graph[None], instance.card_size + 1)
-        return (
-            instance.pair is None and len(instance.graph) <= NETWORKX_SIZE and not cliques.exists(larger)[0]
-        )
+        return instance.pair is None and not cliques.exists(larger)[0]
     return True
 
 
@@ -155,7 +154,13 @@ class Trial(NamedTuple):
 
 
 def try_rival(
-    name: str, cell: Cell, instances: list[Instance], answers: list[Outcome], plan: Plan, tried: bool
+    name: str,
+    cell: Cell,
+    instances: list[Instance],
+    answers: list[Outcome],
+    plan: Plan,
+    ring: Ring,
+    tried: bool,
 ) -> Trial:
     """Run a rival until it is first stopped; `tried` says that this happened already at a smaller N."""
     seconds: dict[int, float] = {}
@@ -166,7 +171,7 @@ def try_rival(
         if tried or stopped:
             seconds[seed] = plan.limit
             continue
-        outcome = RIVALS[name](instance, plan.limit)
+        outcome = ring.solve(name, instance, plan.limit)
         check(answers[seed], outcome, name, cell, seed)
         run += 1
         stopped += outcome.status == "limit"
@@ -174,7 +179,7 @@ def try_rival(
     return Trial(seconds, run, stopped)
 
 
-def measure(cell: Cell, plan: Plan, over: set[tuple[str, Cell]]) -> dict[str, Any]:
+def measure(cell: Cell, plan: Plan, ring: Ring, over: set[tuple[str, Cell]]) -> dict[str, Any]:
     """One row: our times and each rival's on the requests of a cell. `over` remembers who was stopped, and where."""
     instances = [instance_of(cell, seed) for seed in range(plan.num_instances)]
     solved = [ours(instance, plan.limit, plan.repeat_seconds) for instance in instances]
@@ -183,7 +188,7 @@ def measure(cell: Cell, plan: Plan, over: set[tuple[str, Cell]]) -> dict[str, An
     least = dict.fromkeys(range(len(instances)), np.inf)  # the best rival's time on each request
     for name in RIVALS:
         smaller = [cell._replace(num_nodes=N) for N in plan.num_nodes if cell.num_nodes > N]
-        trial = try_rival(name, cell, instances, answers, plan, any((name, c) in over for c in smaller))
+        trial = try_rival(name, cell, instances, answers, plan, ring, any((name, c) in over for c in smaller))
         if trial.num_stopped:
             over.add((name, cell))
         for seed, seconds in trial.seconds.items():

@@ -1,6 +1,6 @@
 """What people would use instead of the exact engine, each with the best formulation we found for it.
 
-Knows nothing of our engine. Times are of the solve call alone: building the model is not held against a rival.
+Knows nothing of our engine. A rival builds its model when called and returns what solves it: only that is timed.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ class Outcome(NamedTuple):
     seconds: float
 
 
+Solve = Callable[[], Outcome]
+
+
 def conflict_sets(graph: np.ndarray) -> list[list[int]]:
     """Sets of mutually forbidden nodes that together cover every forbidden pair: fewer, stronger constraints."""
     N = len(graph)
@@ -71,7 +74,7 @@ def allowed_pairs(instance: Instance) -> tuple[np.ndarray, np.ndarray]:
     return first, second
 
 
-def cp_sat(instance: Instance, limit: float, tight: bool = False) -> Outcome:
+def cp_sat(instance: Instance, limit: float, tight: bool = False) -> Solve:
     """CP-SAT on one worker. `tight` adds, for each node, that its chosen pairs number (K-1) times itself.
 
     Forbidden pairs go in one by one: its presolve joins them into sets faster than it takes sets of ours.
@@ -103,97 +106,93 @@ def cp_sat(instance: Instance, limit: float, tight: bool = False) -> Outcome:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_time_in_seconds = limit
-    started = time.perf_counter()
-    status = solver.solve(model)
-    seconds = time.perf_counter() - started
-    if status == cp_model.INFEASIBLE:
-        return Outcome("infeasible", -np.inf, -np.inf, seconds)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Outcome("limit", -np.inf, np.inf, seconds)
-    said: Status = "optimal" if status == cp_model.OPTIMAL else "limit"
-    return Outcome(said, float(round(solver.objective_value)), solver.best_objective_bound, seconds)
+
+    def solve() -> Outcome:
+        started = time.perf_counter()
+        status = solver.solve(model)
+        seconds = time.perf_counter() - started
+        if status == cp_model.INFEASIBLE:
+            return Outcome("infeasible", -np.inf, -np.inf, seconds)
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return Outcome("limit", -np.inf, np.inf, seconds)
+        said: Status = "optimal" if status == cp_model.OPTIMAL else "limit"
+        return Outcome(said, float(round(solver.objective_value)), solver.best_objective_bound, seconds)
+
+    return solve
 
 
-def cp_sat_tight(instance: Instance, limit: float) -> Outcome:
+def cp_sat_tight(instance: Instance, limit: float) -> Solve:
     """CP-SAT with the tighter model of pairs; better on dense graphs, worse on sparse ones."""
     return cp_sat(instance, limit, tight=True)
 
 
-def highs(instance: Instance, limit: float) -> Outcome:
+def highs(instance: Instance, limit: float) -> Solve:
     """HiGHS through scipy: sets of mutually forbidden nodes, and for each node sum of its pairs = (K-1) * itself."""
     N, K = len(instance.graph), instance.card_size
-    blocks = [sparse.csr_array(np.ones((1, N)))]
-    lower, upper = [np.full(1, float(K))], [np.full(1, float(K))]
     sets = conflict_sets(instance.graph)
-    if sets:
-        rows = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
-        blocks.append(
-            sparse.csr_array((np.ones(len(rows)), (rows, np.concatenate(sets))), shape=(len(sets), N))
-        )
-        lower.append(np.full(len(sets), -np.inf))
-        upper.append(np.ones(len(sets)))
-    on_nodes = sparse.vstack(blocks)
+    rows = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
+    columns = np.array([i for members in sets for i in members], int)
+    blocks = [
+        [sparse.csr_array(np.ones((1, N)))],
+        [sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(sets), N))],
+    ]
+    lower, upper = [np.full(1, K), np.full(len(sets), -np.inf)], [np.full(1, K), np.ones(len(sets))]
     weights = instance.node.astype(float)
     if instance.pair is not None:
         first, second = allowed_pairs(instance)
-        num, each = len(first), np.arange(len(first))
-        one = np.ones(num)
-        ends = [sparse.csr_array((one, (each, end)), shape=(num, N)) for end in (first, second)]
-        identity = sparse.identity(num, format="csr")
-        tie = sparse.vstack([ends[0].T + ends[1].T])
-        constraints = sparse.bmat(
-            [
-                [on_nodes, None],
-                [-ends[0], identity],
-                [-ends[1], identity],
-                [-(K - 1) * sparse.identity(N), tie],
-            ],
-            format="csr",
-        )
+        num = len(first)
+        ends = [
+            sparse.csr_array((np.ones(num), (np.arange(num), end)), shape=(num, N)) for end in (first, second)
+        ]
+        pairs = sparse.identity(num, format="csr")
+        blocks = [[block, None] for (block,) in blocks]
+        blocks += [[-ends[0], pairs], [-ends[1], pairs]]
+        blocks += [[-(K - 1) * sparse.identity(N), (ends[0] + ends[1]).T]]
         lower += [np.full(2 * num, -np.inf), np.zeros(N)]
         upper += [np.zeros(2 * num), np.zeros(N)]
         weights = np.concatenate([weights, instance.pair[first, second]])
-    else:
-        constraints = on_nodes
+    rules = LinearConstraint(sparse.bmat(blocks, format="csr"), np.concatenate(lower), np.concatenate(upper))
     whole = np.zeros(len(weights))
     whole[:N] = 1  # with whole nodes the pairs come out whole by themselves
-    rules = LinearConstraint(constraints, np.concatenate(lower), np.concatenate(upper))
-    started = time.perf_counter()
-    answer = milp(
-        -weights,
-        constraints=rules,
-        integrality=whole,
-        bounds=Bounds(0, 1),
-        options={"time_limit": limit, "mip_rel_gap": 0.0},
-    )
-    seconds = time.perf_counter() - started
-    if answer.status == 2:
-        return Outcome("infeasible", -np.inf, -np.inf, seconds)
-    value = -np.inf if answer.x is None else float(round(-answer.fun))
-    bound = np.inf if answer.mip_dual_bound is None else -answer.mip_dual_bound
-    return Outcome("optimal" if answer.status == 0 else "limit", value, bound, seconds)
+    options = {"time_limit": limit, "mip_rel_gap": 0.0}
+
+    def solve() -> Outcome:
+        started = time.perf_counter()
+        answer = milp(-weights, constraints=rules, integrality=whole, bounds=Bounds(0, 1), options=options)
+        seconds = time.perf_counter() - started
+        if answer.status == 2:
+            return Outcome("infeasible", -np.inf, -np.inf, seconds)
+        value = -np.inf if answer.x is None else float(round(-answer.fun))
+        bound = np.inf if answer.mip_dual_bound is None else -answer.mip_dual_bound
+        return Outcome("optimal" if answer.status == 0 else "limit", value, bound, seconds)
+
+    return solve
 
 
-def networkx_clique(instance: Instance, limit: float) -> Outcome:  # noqa: ARG001
+def networkx_clique(instance: Instance, limit: float) -> Solve:  # noqa: ARG001
     """networkx's max_weight_clique, told to prefer size: right only where no clique is larger than the card.
 
-    It has no time limit, so that `limit` is not honoured: the caller keeps the graphs small.
+    It has no time limit of its own, so that `limit` is not honoured: `stopping.py` ends it.
     """
     N, K = len(instance.graph), instance.card_size
     size_first = int(instance.node.sum()) + 1
     graph = networkx.from_numpy_array(instance.graph)
     for i in range(N):
         graph.nodes[i]["weight"] = int(instance.node[i]) + size_first
-    started = time.perf_counter()
-    members, weight = networkx.max_weight_clique(graph)
-    seconds = time.perf_counter() - started
-    if len(members) < K:
-        return Outcome("infeasible", -np.inf, -np.inf, seconds)
-    value = float(weight - K * size_first)
-    return Outcome("optimal", value, value, seconds)
+
+    def solve() -> Outcome:
+        started = time.perf_counter()
+        members, weight = networkx.max_weight_clique(graph)
+        seconds = time.perf_counter() - started
+        if len(members) < K:
+            return Outcome("infeasible", -np.inf, -np.inf, seconds)
+        value = float(weight - K * size_first)
+        return Outcome("optimal", value, value, seconds)
+
+    return solve
 
 
-Rival = Callable[[Instance, float], Outcome]
+Rival = Callable[[Instance, float], Solve]
 RIVALS: dict[str, Rival] = {
     "CP-SAT": cp_sat,
     "CP-SAT, tight pairs": cp_sat_tight,
