@@ -39,10 +39,11 @@ class Ring:
             if self._line.poll(1.1 * limit + GRACE):
                 outcome: Outcome = self._line.recv()
                 return outcome
-        except EOFError:
-            self._stop()
-            self._start()
-            raise ExactKError(f"{name} died on a request of {len(instance.graph)} candidates") from None
+        except (EOFError, OSError):
+            raise ExactKError(
+                f"the process of {name} ended on a request of {len(instance.graph)} candidates; a script that "
+                "calls this must do so under `if __name__ == '__main__':`, as its main file is loaded there again"
+            ) from None
         self._stop()
         self._start()
         return Outcome("limit", -np.inf, np.inf, limit)
