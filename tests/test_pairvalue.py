@@ -72,7 +72,7 @@ def test_exact_search_finds_the_card_with_the_highest_logit() -> None:
 @torch.no_grad()
 def test_an_untrained_value_is_nearly_the_click_rate_for_every_card() -> None:
     value = PairValue(PairValueConfig(), SIZES, torch.Generator().manual_seed(0))
-    value.start_small(0.2)
+    value.start_at(0.2)
     batch = complete_batch(4, 20, 4)
     probability = value(batch, torch.arange(20).view(1, 5, 4).expand(4, -1, -1)).sigmoid()
     assert (probability - 0.2).abs().max() < 0.02

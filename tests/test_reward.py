@@ -122,7 +122,7 @@ def test_members_are_averaged_and_their_spread_is_doubt() -> None:
 @torch.no_grad()
 def test_a_reward_begins_near_the_share_of_clicked_cards(kind: str) -> None:
     reward = Reward(RewardConfig(kind=kind), SIZES, 3, generator())  # type: ignore[arg-type]
-    reward.start_small(0.12)
+    reward.start_at(0.12)
     assert (reward(complete_batch(2, 5, 3), CARDS).sigmoid() - 0.12).abs().max() < 0.05
 
 

@@ -24,10 +24,9 @@ from exactk.learning.checkpoint import write_text
 from exactk.learning.fit import fit
 from exactk.learning.progress import Figures, Listener
 from exactk.learning.tasks import Data, Measure, fit_settings, policy_task, predictions, value_task
-from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
-from exactk.models.reward import reward_of
+from exactk.models.reward import Reward, reward_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Models:
     """What a recommender may hold: a policy, a value of cards, or both. With `model = "pair_value"` no policy."""
 
     policy: Policy | None
-    value: Ensemble | None
+    value: Reward | PairValue | None
 
     @classmethod
     def untrained(cls, config: Config, sizes: InputSizes, card_size: int, with_value: bool = True) -> Models:
@@ -85,10 +84,8 @@ def train(
     calibration = calibrate.Calibration()
     if models.value is not None:
         section = config.pair_value if isinstance(models.value, PairValue) else config.reward
-        choice = 0.0
-        if isinstance(models.value, PairValue):
-            choice = config.pair_value.choice
-            models.value.start_small(float(train.clicked.mean()))
+        choice = config.pair_value.choice if isinstance(models.value, PairValue) else 0.0
+        models.value.start_at(float(train.clicked.mean()))
         task = value_task(
             "value", models.value, phase_1, section.batch_size, config.training.precision, choice
         )
