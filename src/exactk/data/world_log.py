@@ -61,7 +61,7 @@ def visitors(rng: np.random.Generator, people: People, num: int) -> Int64[np.nda
     """Who comes: users in proportion to their activity."""
     ladder = np.cumsum(people.activity, dtype=np.float64)
     places = np.searchsorted(ladder, rng.random(num) * ladder[-1], side="right")
-    return np.minimum(places, len(ladder) - 1).astype(np.int64)
+    return np.asarray(np.minimum(places, len(ladder) - 1), np.int64)
 
 
 def record(rng: np.random.Generator, shop: Shop, config: WorldConfig, users: Int64[np.ndarray, "B"]) -> Shown:

@@ -96,7 +96,7 @@ def complements(world: World) -> Any:
 def knobs(world: World) -> Any:
     """What each knob costs those who ignore what it rules."""
     asked, _ = asked_and_shown(world, 600)
-    strengths, themes = np.linspace(0, 3, 13), np.linspace(0, 3, 7)
+    strengths, themes = np.linspace(0, 3, 7), np.linspace(0, 3, 7)
     figure, (left, right) = _figure(8.4, 3.3, columns=2)
     singles = []
     for strength in strengths:
