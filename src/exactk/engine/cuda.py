@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from exactk.errors import ConfigError
@@ -16,23 +16,28 @@ from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam
 
-Precision = Literal["float32", "tf32", "bfloat16"]
+Precision = Literal["tf32x3", "bf16x3", "tf32"]
 MOST_CANDIDATES = 64  # a set of positions is one 64-bit word
 LONGEST_CARD = 16
+AT_ONCE = 16_384  # requests whose encoded nodes are kept at a time: 400 MB at 64 candidates of width 32
 
 
 class CudaDecoder:
-    """A policy's beam search as one kernel launch per batch; the same cards as `search.beam`.
+    """A policy's beam search as two kernel launches per batch; the same cards as `search.beam`.
 
-    float32: three tensor-core passes per product, equal to the model to rounding. tf32 and bfloat16 trade digits of the
-    products for speed; `exactk bench decode` counts how many cards that changes.
+    `precision` is that of the encoder's products: three passes of tensor cores (tf32x3, equal to the model to rounding;
+    bf16x3, about seventeen bits) or one (tf32, eleven). The decoder is float32 throughout. `exactk bench decode` counts
+    how many cards each changes.
     """
 
-    def __init__(self, policy: Policy, precision: Precision = "float32", num_warps: int = 4) -> None:
+    def __init__(
+        self, policy: Policy, precision: Precision = "tf32x3", num_warps: int = 4, decoder_warps: int = 2
+    ) -> None:
         refuse_other_shapes(policy)
         self.policy = policy
         self.precision = precision
         self.num_warps = num_warps
+        self.decoder_warps = decoder_warps
         self.refresh()
 
     @torch.no_grad()
@@ -69,7 +74,7 @@ class CudaDecoder:
 
     @torch.no_grad()
     def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
-        """One valid card per request; requests that need look-ahead, caps, pins or mixed sizes go the model's own way."""
+        """One valid card per request; look-ahead, caps, pins and mixed sizes go the model's own way."""
         feasible = Feasible.of(batch)
         if feasible.all_safe and not feasible.ragged and not batch.cap.shape[1]:
             return self.launch(batch, feasible.longest)
@@ -82,26 +87,42 @@ class CudaDecoder:
         return cards
 
     def launch(self, batch: Batch, card_size: int) -> Int[Tensor, "B K"]:
-        """The kernel over a batch in which no order of choosing can end early."""
-        from exactk.engine.triton_decode import decode_kernel
-
+        """The kernels over a batch in which no order of choosing can end early."""
         B, N = batch.item.shape
         if N > MOST_CANDIDATES or card_size > LONGEST_CARD:
             return self._by_model(batch, card_size)
-        config = self.policy.config
-        D, layers = config.width, config.decoder_layers
-        items, item_index, users, user_index = self._projected(batch)
         cards = torch.empty(B, card_size, dtype=torch.long, device=batch.item.device)
-        decode_kernel[(B,)](
-            items, item_index, users, user_index, batch.present, batch.graph, self.weights, cards, N,
-            NP=max(16, 1 << (N - 1).bit_length()), D=D, H=config.heads, FF=config.feed_forward_size,
-            L=config.encoder_layers, LD=layers, K=card_size, W=config.beam,
-            ENCODER=0, POINTER=self.pointer_offset, START=self.start_offset,
-            LOWER=self.start_offset + 2 * D * layers, UPPER=self.start_offset + 2 * D * layers + 8 * D * D + 4 * D,
-            HALF=self.precision == "bfloat16", FAST=self.precision != "float32",
-            PRECISION="tf32x3" if self.precision == "float32" else "tf32", num_warps=self.num_warps,
-        )  # fmt: skip
+        for first in range(0, B, AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            some = batch if B <= AT_ONCE else batch.rows(part)
+            self._decode(some, self.encode(some), cards[part])
         return cards
+
+    def encode(self, batch: Batch) -> Float[Tensor, "B 3 NP D"]:
+        """Node embeddings, then the glimpse's and the pointer's keys as e^2x; candidates padded to a power of two."""
+        from exactk.engine.triton_decode import encode_kernel
+
+        B, N = batch.item.shape
+        config, padded = self.policy.config, max(16, 1 << (N - 1).bit_length())
+        encoded = torch.empty(B, 3, padded, config.width, device=batch.item.device)
+        encode_kernel[(B,)](
+            *self._projected(batch), batch.present, self.weights, encoded, N,
+            NP=padded, D=config.width, H=config.heads, FF=config.feed_forward_size, L=config.encoder_layers,
+            POINTER=self.pointer_offset, PRECISION=self.precision, num_warps=self.num_warps,
+        )  # fmt: skip
+        return encoded
+
+    def _decode(self, batch: Batch, encoded: Float[Tensor, "B 3 NP D"], cards: Int[Tensor, "B K"]) -> None:
+        from exactk.engine.triton_decode import decode_kernel
+
+        B, N = batch.item.shape
+        config, D, layers = self.policy.config, self.policy.config.width, self.policy.config.decoder_layers
+        lower = self.start_offset + 2 * D * layers
+        decode_kernel[(B,)](
+            encoded, batch.present, batch.graph, self.weights, cards, N,
+            NP=encoded.shape[2], D=D, LD=layers, K=cards.shape[1], W=config.beam, POINTER=self.pointer_offset,
+            START=self.start_offset, LOWER=lower, UPPER=lower + 8 * D * D + 4 * D, num_warps=self.decoder_warps,
+        )  # fmt: skip
 
     def _projected(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Tables of projected items and users, and each candidate's row in them."""

@@ -64,7 +64,9 @@ class CardGraph(nn.Module):
         )
         for t in range(self.card_size):
             final = t + 1 == self.card_size
-            beams, parent, place = self.best(beams, encoded, state, graph, t, 1 if final else self.policy.config.beam)
+            beams, parent, place = self.best(
+                beams, encoded, state, graph, t, 1 if final else self.policy.config.beam
+            )
             if not final:
                 kept = State(*(take(part.flatten(2), parent).unflatten(2, part.shape[2:]) for part in state))
                 state = self.advance(take(encoded.nodes, place), kept)
@@ -75,10 +77,18 @@ class CardGraph(nn.Module):
         inputs, vectors = self.policy.inputs, self.policy.inputs.vectors
         nothing = named["present"]
         item = joined(
-            vectors.items, named.get("item", nothing), named.get("item_features"), vectors.item_feature_size, "item"
+            vectors.items,
+            named.get("item", nothing),
+            named.get("item_features"),
+            vectors.item_feature_size,
+            "item",
         )
         user = joined(
-            vectors.users, named.get("user", nothing), named.get("user_features"), vectors.user_feature_size, "user"
+            vectors.users,
+            named.get("user", nothing),
+            named.get("user_features"),
+            vectors.user_feature_size,
+            "user",
         )
         nodes = (inputs.item_weight(item) + inputs.user_weight(user).unsqueeze(1)).relu()
         return self.policy.pointer.encode(self.policy.encoder(nodes, named["present"]), named["present"])
@@ -92,24 +102,24 @@ class CardGraph(nn.Module):
         scores = self.policy.pointer.step(encoded, state)
         worth = beams.total.unsqueeze(2) + log_probabilities(scores, allowed)  # B W N
         again = torch.full_like(worth, -torch.inf)
-        N = worth.shape[2]
-        rows = []
+        places = torch.arange(worth.shape[2], device=worth.device)
+        rows = torch.arange(worth.shape[1], device=worth.device)
+        taken = []
         for _ in range(width):
-            best, at = worth.flatten(1).max(1)
-            other, other_at = again.flatten(1).max(1)
-            none = best == -torch.inf
-            best, at = other.where(none, best), other_at.where(none, at)  # B
-            parent, place = at // N, at % N
-            chosen = take(beams.chosen, parent.unsqueeze(1))[:, 0]  # B N
-            chosen = chosen | (torch.arange(N, device=at.device) == place.unsqueeze(1))
+            none = worth.amax((1, 2)) == -torch.inf  # all sets are taken: further orders of them
+            best, at = again.where(none[:, None, None], worth).max(2)  # B W
+            best, parent = best.max(1)
+            place = at.gather(1, parent.unsqueeze(1)).squeeze(1)
+            picked = places == place.unsqueeze(1)  # B N
+            chosen = take(beams.chosen, parent.unsqueeze(1))[:, 0] | picked
             # A row reaches this set at the one position it lacks, if it lacks but one.
             lacking = chosen.unsqueeze(1) & ~beams.chosen  # B W N
             repeated = lacking & (lacking.long().sum(2, keepdim=True) == 1)
-            itself = torch.arange(worth.shape[1] * N, device=at.device).view(worth.shape[1:]) == at[:, None, None]
+            itself = (rows == parent.unsqueeze(1)).unsqueeze(2) & picked.unsqueeze(1)
             again = torch.where(repeated, worth, again).maximum(again).masked_fill(itself, -torch.inf)
             worth = worth.masked_fill(repeated, -torch.inf)
-            rows.append((best, parent, place, chosen))
-        total, parent, place, chosen = (torch.stack(parts, 1) for parts in zip(*rows, strict=True))
+            taken.append((best, parent, place, chosen))
+        total, parent, place, chosen = (torch.stack(parts, 1) for parts in zip(*taken, strict=True))
         cards = torch.cat([take(beams.cards, parent), place.unsqueeze(2)], 2)
         return Beams(total, take(beams.open, parent) & take(graph, place), chosen, cards), parent, place
 
