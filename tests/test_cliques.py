@@ -246,7 +246,9 @@ def test_three_of_a_ring_of_four_do_not_exist() -> None:
     assert cliques.count(pairs_of_two)[0] == 4
     assert cliques.count(triples)[0] == 0
     assert not cliques.exists(triples)[0]
-    assert not cliques.best(triples, np.ones((1, 4))).found[0]
+    none = cliques.best(triples, np.ones((1, 4)))
+    assert not none.found[0]
+    assert none.gap[0] == 0.0
     assert not cliques.completable(triples, np.zeros((1, 4), bool)).any()
 
 

@@ -12,50 +12,13 @@ import numpy as np
 
 from exactk.problem.bits import compiled, seconds
 from exactk.problem.clique_exists import FOUND, NONE, find_any
+from exactk.problem.clique_matrix import is_bad, pair_matrix
 from exactk.problem.clique_partners import sort_falling, tighten, top_sum
 from exactk.problem.clique_ranking import comes_too_late, offer
-from exactk.problem.clique_setup import binding_groups, members
+from exactk.problem.clique_setup import binding_groups, count_in, members, put_back
 from exactk.problem.clique_start import STARTS, STARTS_WHEN_LONG, greedy_starts
 
 LONG = 2048  # steps after which a search counts as long
-TILE = 32  # rows and columns read together: a tile and its mirror image stay in the nearest cache
-
-
-@compiled
-@no_type_check
-def is_bad(pair, p, q):
-    """Whether a pair weight is not finite or differs from its mirror image."""
-    return not np.isfinite(pair[p, q]) or pair[p, q] != pair[q, p]
-
-
-@compiled
-@no_type_check
-def pair_matrix(graph, pair, position, m, label, room, pairs, fault):
-    """Fill `pairs`; returns the largest size of an entry, or NaN at a bad one, which is then named in `fault`."""
-    largest = 0.0
-    for top in range(0, m, TILE):
-        for edge in range(top, m, TILE):
-            for i in range(top, min(top + TILE, m)):
-                p = position[i]
-                for j in range(max(edge, i + 1), min(edge + TILE, m)):
-                    q = position[j]
-                    weight = -np.inf
-                    if graph[p, q]:
-                        weight = pair[p, q]
-                        if is_bad(pair, p, q):
-                            fault[0], fault[1] = p, q
-                            return np.nan
-                        largest = max(largest, abs(weight))
-                    pairs[i, j] = weight
-                    pairs[j, i] = weight
-    for i in range(m):
-        pairs[i, i] = -np.inf
-        for c in range(label.shape[0]):
-            if label[c, i] >= 0 and room[label[c, i]] == 1:
-                for j in range(m):
-                    if label[c, j] == label[c, i]:
-                        pairs[i, j] = -np.inf
-    return largest
 
 
 @compiled
@@ -181,7 +144,7 @@ def branch(
         ):  # fmt: skip
             depth -= 1
             if depth >= 0:
-                release(label, used, picks[depth])
+                put_back(picks[depth], label, used)
             continue
         steps += 1
         if steps == LONG and n == 1:
@@ -235,36 +198,18 @@ def branch(
                 stay += 1
         if stay < need - 1:
             continue
-        claim(label, used, i)
+        count_in(i, label, used)
         if need == 3:
             found = offer_last_two(
                 pairs, label, room, used, position, names[depth + 1], gain[depth + 1], stay, total, slack, taken,
                 cards, weights, found, card,
             )  # fmt: skip
-            release(label, used, i)
+            put_back(i, label, used)
             continue
         depth += 1
         num[depth], sums[depth], rests[depth] = stay, total, rest
         entering = True
     return found, weights[n - 1] if found == n else -np.inf, True
-
-
-@compiled
-@no_type_check
-def claim(label, used, i):
-    """Count i in its groups."""
-    for c in range(label.shape[0]):
-        if label[c, i] >= 0:
-            used[label[c, i]] += 1
-
-
-@compiled
-@no_type_check
-def release(label, used, i):
-    """Undo `claim`."""
-    for c in range(label.shape[0]):
-        if label[c, i] >= 0:
-            used[label[c, i]] -= 1
 
 
 @compiled

@@ -151,8 +151,17 @@ def take(i, label, room, used, group_bits, rest):
 
 @compiled
 @no_type_check
+def count_in(i, label, used):
+    """Count i in its groups."""
+    for c in range(label.shape[0]):
+        if label[c, i] >= 0:
+            used[label[c, i]] += 1
+
+
+@compiled
+@no_type_check
 def put_back(i, label, used):
-    """Undo `take`."""
+    """Undo `take` or `count_in`."""
     for c in range(label.shape[0]):
         if label[c, i] >= 0:
             used[label[c, i]] -= 1

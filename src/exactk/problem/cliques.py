@@ -35,7 +35,8 @@ class Solutions(NamedTuple):
     @property
     def gap(self) -> Float64[np.ndarray, "B"]:
         """How much better than the card found any valid card could be: 0 where optimal, inf where none was found."""
-        return np.where(self.optimal, 0.0, self.bound - self.weight)
+        with np.errstate(invalid="ignore"):  # -inf - -inf where there is no card at all
+            return np.where(self.optimal, 0.0, self.bound - self.weight)
 
 
 class Ranking(NamedTuple):
