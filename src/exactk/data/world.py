@@ -6,6 +6,8 @@ The dataset it writes knows nothing of the truth; only evaluation may ask a Worl
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
+from dataclasses import fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -20,13 +22,14 @@ from exactk.data.world_config import VERSION, WorldConfig, stream
 from exactk.data.world_latents import Geometry, Goods, People, geometry, goods, people, shelves
 from exactk.data.world_log import Shop, record, visitors
 from exactk.data.world_titles import Titles, titles_of
-from exactk.data.world_truth import Truth, card_logits, node_pair, sigmoid, truth_of
+from exactk.data.world_truth import Truth, card_logits, likings, node_pair, sigmoid, truth_of
 from exactk.data.world_writing import Progress, write
 from exactk.errors import DataError, InputError
 from exactk.problem import cliques
 from exactk.problem.graph import Requests
 
 PILOT_REQUESTS = 1 << 12
+AT_ONCE = 1 << 11
 
 
 class Optimum(NamedTuple):
@@ -148,28 +151,47 @@ class World:
         self, user_ids: Int[np.ndarray, "B"], item_ids: Int[np.ndarray, "B N"], requests: Requests
     ) -> Optimum:
         """The exact best card of each request and its true value."""
-        node, pair = self.node_pair(user_ids, item_ids)
-        if self.config.theme == 0:
-            return self._judged(user_ids, item_ids, cliques.best(requests, node, pair).card)
-        if requests.cap.shape[1] or requests.pinned.any():
+        if self.config.theme and (requests.cap.shape[1] or requests.pinned.any()):
             raise InputError(
                 "a world with themes finds optima under rules on pairs only, not under caps or pins"
             )
-        theme = self.goods.theme[item_ids]
-        return self._judged(user_ids, item_ids, best_themed(requests, node, pair, theme, self.config.theme))
+        return self._best(user_ids, item_ids, requests, self._best_whole)
 
     def best_singles(
         self, user_ids: Int[np.ndarray, "B"], item_ids: Int[np.ndarray, "B N"], requests: Requests
     ) -> Optimum:
         """The valid card of the best single items, pairs ignored: what a perfect pointwise ranker would show."""
-        node, _ = self.node_pair(user_ids, item_ids)
-        return self._judged(user_ids, item_ids, cliques.best(requests, node).card)
+        return self._best(user_ids, item_ids, requests, self._best_single)
 
-    def _judged(
-        self, user_ids: Int[np.ndarray, "B"], item_ids: Int[np.ndarray, "B N"], card: Int64[np.ndarray, "B K"]
+    def _best_whole(self, users: np.ndarray, items: np.ndarray, requests: Requests) -> np.ndarray:
+        node, pair = self.node_pair(users, items)
+        if self.config.theme:
+            return best_themed(requests, node, pair, self.goods.theme[items], self.config.theme)
+        return cliques.best(requests, node, pair).card
+
+    def _best_single(self, users: np.ndarray, items: np.ndarray, requests: Requests) -> np.ndarray:
+        return cliques.best(requests, likings(self.truth, *self._checked(users, items))).card
+
+    def _best(
+        self,
+        user_ids: Int[np.ndarray, "B"],
+        item_ids: Int[np.ndarray, "B N"],
+        requests: Requests,
+        choose: Callable[[np.ndarray, np.ndarray, Requests], np.ndarray],
     ) -> Optimum:
-        value = self.value(user_ids, np.take_along_axis(item_ids, np.maximum(card, 0), axis=1))
-        return Optimum(card, np.where((card >= 0).all(axis=1), value, np.nan))
+        """Choose for a part of the requests at a time: pair weights of all at once would fill the memory."""
+        card = np.full((len(user_ids), int(requests.card_size.max(initial=0))), -1, np.int64)
+        value = np.full(len(user_ids), np.nan)
+        for start in range(0, len(user_ids), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            users, items = user_ids[part], item_ids[part]
+            arrays = {f.name: getattr(requests, f.name)[part] for f in fields(requests)}
+            chosen = choose(users, items, Requests(**arrays))
+            card[part, : chosen.shape[1]] = chosen
+            found = (chosen >= 0).all(axis=1)
+            values = self.value(users, np.take_along_axis(items, np.maximum(chosen, 0), axis=1))
+            value[part] = np.where(found, values, np.nan)
+        return Optimum(card, value)
 
     def _checked(
         self, user_ids: Int[np.ndarray, "B"], item_ids: Int[np.ndarray, "B N"]
