@@ -6,6 +6,7 @@ Knows graph and presence, not caps, pins or exact look-ahead: `found` says where
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,7 +97,7 @@ class CardGraph(nn.Module):
     def best(
         self, beams: Beams, encoded: Encoded, state: State, graph: Tensor, t: int, width: int
     ) -> tuple[Beams, Tensor, Tensor]:
-        """The `width` likeliest expansions, distinct sets first, then further orders; parents and places beside them."""
+        """`width` likeliest expansions, distinct sets first, then further orders; beside them parents and places."""
         neighbours = beams.open.float() @ graph.float()  # B W N
         allowed = beams.open & (neighbours >= self.card_size - t - 1)
         scores = self.policy.pointer.step(encoded, state)
@@ -164,8 +165,8 @@ def onnx_inputs(policy: Policy, batch: Batch) -> dict[str, np.ndarray]:
 def export_onnx(model: Any, path: Path | str, card_size: int | None = None) -> Path:
     """Write one file that decodes whole cards; `model` is a policy, or a fitted recommender that has one.
 
-    Inputs: ids or features as the model reads them, present [B, N], graph [B, N, N]. Outputs: card [B, K], log_prob [B],
-    found [B] (False: the masks alone met a dead end).
+    Inputs: ids or features as the model reads them, present [B, N], graph [B, N, N]. Outputs: card [B, K],
+    log_prob [B], found [B] (False: the masks alone met a dead end).
     """
     policy, size = (model, card_size) if isinstance(model, Policy) else of_recommender(model, card_size)
     if size is None:
@@ -178,7 +179,9 @@ def export_onnx(model: Any, path: Path | str, card_size: int | None = None) -> P
     outputs = ["card", "log_prob", "found"]
     path = Path(path)
     part = path.with_name(path.name + ".part")
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        # The older exporter traces this graph in seconds. What it warns of (sizes as constants) is meant.
+        warnings.simplefilter("ignore")
         torch.onnx.export(
             module, example, str(part), input_names=list(module.names), output_names=outputs,
             dynamic_axes={name: axes[name] for name in (*module.names, *outputs)}, opset_version=OPSET, dynamo=False,
