@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/exactk demo
 
 test: $(STAMP) browser
-	$(BIN)/pytest -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
