@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -25,15 +27,15 @@ def by_model(policy: Policy, batch: Batch) -> torch.Tensor:
     return beam(policy.steps(batch), Feasible.of(batch), policy.config.beam).cards[:, 0]
 
 
-def small_policy(seed: int = 0, **settings: object) -> Policy:
-    return made_policy(seed, PolicyConfig(**settings), SMALL)  # type: ignore[arg-type]
+def small_policy(seed: int = 0, **settings: Any) -> Policy:
+    return made_policy(seed, PolicyConfig(**settings), SMALL)
 
 
 @pytest.mark.parametrize(("num_candidates", "longest"), [(9, 3), (20, 4), (50, 10), (70, 6)])
 def test_cards_are_the_models_own_whatever_the_rules(num_candidates: int, longest: int) -> None:
     policy = made_policy(3)
-    batch = ruled_batch(250, num_candidates, longest, seed=longest)
-    assert len(batch) > 200
+    batch = ruled_batch(150, num_candidates, longest, seed=longest)
+    assert len(batch) > 120
     assert torch.equal(CompiledDecoder(policy).recommend(batch), by_model(policy, batch))
 
 
@@ -50,7 +52,7 @@ def test_cards_are_the_models_own_whatever_the_rules(num_candidates: int, longes
     ],
     ids=str,
 )
-def test_networks_of_other_sizes_decode_alike(settings: dict[str, object]) -> None:
+def test_networks_of_other_sizes_decode_alike(settings: dict[str, Any]) -> None:
     policy = small_policy(**settings)
     batch = ruled_batch(60, 18, 4, seed=1, sizes=SMALL)
     assert torch.equal(CompiledDecoder(policy).recommend(batch), by_model(policy, batch))
@@ -73,7 +75,7 @@ def test_features_are_read_as_the_model_reads_them(inputs: str) -> None:
 
 def test_a_beam_wider_than_the_sets_takes_their_other_orders() -> None:
     # Four candidates and cards of three: four sets, so a beam of nine must keep further orders of the same set.
-    for seed in range(20):
+    for seed in range(8):
         policy = small_policy(seed, beam=9)
         batch = made_batch(8, 4, 3, 1.0, seed, SMALL)
         assert torch.equal(CompiledDecoder(policy).recommend(batch), by_model(policy, batch))
@@ -97,7 +99,10 @@ def test_threads_and_batches_change_nothing() -> None:
 
 
 def test_a_request_without_a_card_is_refused_by_number() -> None:
-    feasible, triangle_free = graph_of(4, [(0, 1), (1, 2), (0, 2)]), graph_of(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
+    feasible, triangle_free = (
+        graph_of(4, [(0, 1), (1, 2), (0, 2)]),
+        graph_of(4, [(0, 1), (1, 2), (2, 3), (0, 3)]),
+    )
     batch = batch_of(torch.stack([feasible, triangle_free]), 3)
     with pytest.raises(InfeasibleError, match=r"request 1 .* no 3 of its 4"):
         CompiledDecoder(small_policy()).recommend(batch)

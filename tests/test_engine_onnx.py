@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -74,9 +75,9 @@ def test_absent_candidates_are_left_out_and_found_cards_are_valid(exported: tupl
     ids=str,
 )
 @torch.no_grad()
-def test_the_graph_is_the_models_for_other_networks(settings: dict[str, object]) -> None:
+def test_the_graph_is_the_models_for_other_networks(settings: dict[str, Any]) -> None:
     sizes = InputSizes(num_users=50, num_items=100_000, user_feature_size=3, item_feature_size=2)
-    policy = made_policy(1, PolicyConfig(**settings), sizes)  # type: ignore[arg-type]
+    policy = made_policy(1, PolicyConfig(**settings), sizes)
     plain = made_batch(30, 5, 3, 1.0, 0, SMALL)
     fields = {name: getattr(plain, name) for name in plain.__dataclass_fields__}
     generator = torch.Generator().manual_seed(0)

@@ -112,8 +112,9 @@ def timed(call: Callable[[], Any], num_requests: int, repeats: int) -> dict[str,
         call()
     torch.cuda.synchronize()
     times = []
+    event: Any = torch.cuda.Event
     for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin, end = event(enable_timing=True), event(enable_timing=True)
         begin.record()
         call()
         end.record()

@@ -257,7 +257,8 @@ def _encoder_weights(policy: Policy, sizes: Sizes) -> list[Tensor]:
     D, F, H = sizes.width, sizes.feed_forward_size, sizes.heads * sizes.head_size
     encoder = policy.encoder
     parts = [padded(encoder.embed.weight, D, D), in_groups(encoder.embed.bias, 1, D)]
-    for layer in encoder.layers:
+    layers: Any = encoder.layers
+    for layer in layers:
         project = in_groups(layer.attention.project.weight.T, sizes.parts * sizes.heads, sizes.head_size)
         join = in_groups(layer.attention.join.weight, sizes.heads, sizes.head_size)
         parts += [padded(project.T, D, sizes.parts * H), padded(join, H, D)]

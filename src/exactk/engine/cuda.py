@@ -5,7 +5,7 @@ Knows when the kernel applies; where it does not (look-ahead needed, other shape
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -46,7 +46,8 @@ class CudaDecoder:
         inputs, encoder, pointer = self.policy.inputs, self.policy.encoder, self.policy.pointer
         vectors = inputs.vectors
         parts: list[Tensor] = [encoder.embed.weight.T, encoder.embed.bias]
-        for layer in encoder.layers:
+        layers: Any = encoder.layers
+        for layer in layers:
             parts += [layer.attention.project.weight.T, layer.attention.join.weight.T]
             parts += [layer.attention_norm.weight, layer.attention_norm.bias]
             parts += [layer.widen.weight.T, layer.widen.bias, layer.narrow.weight.T, layer.narrow.bias]
@@ -59,8 +60,8 @@ class CudaDecoder:
         self.start_offset = sum(part.numel() for part in parts)
         device = encoder.embed.weight.device
         start = self.policy.start(pointer.encode(torch.zeros(1, 1, D, device=device), None), 1)
-        for layer in range(pointer.num_layers):
-            parts += [start.hidden[0, 0, layer], start.cell[0, 0, layer]]
+        for number in range(pointer.num_layers):
+            parts += [start.hidden[0, 0, number], start.cell[0, 0, number]]
         for weight_input, weight_hidden, bias_input, bias_hidden in pointer.recurrent.all_weights:
             parts += [weight_input.T, weight_hidden.T, bias_input + bias_hidden]
         self.weights = torch.cat([part.reshape(-1).float() for part in parts]).contiguous()

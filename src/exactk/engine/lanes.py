@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, no_type_check
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped,unused-ignore]
 from numba import njit, types
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
@@ -23,7 +23,8 @@ _FUSED = ("contract",)  # a product and the sum it goes into may be one instruct
 
 def inner(kernel: Any) -> Any:
     """Compile a kernel that only kernels call: nothing for Python to enter by, nothing of its own on disk."""
-    return njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(kernel)
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return njit(nogil=True, error_model="numpy", **options)(kernel)
 
 
 class Lanes(types.Type):

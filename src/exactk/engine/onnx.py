@@ -69,7 +69,9 @@ class CardGraph(nn.Module):
                 beams, encoded, state, graph, t, 1 if final else self.policy.config.beam
             )
             if not final:
-                kept = State(*(take(part.flatten(2), parent).unflatten(2, part.shape[2:]) for part in state))
+                kept = State(
+                    *(take(part.flatten(2), parent).reshape(*parent.shape, *part.shape[2:]) for part in state)
+                )
                 state = self.advance(take(encoded.nodes, place), kept)
         return beams.cards[:, 0], beams.total[:, 0], beams.total[:, 0] > -torch.inf
 
