@@ -305,7 +305,15 @@ PRESETS: dict[str, Config] = {
     "best": Config(
         model="pair_value",
         reward=RewardConfig(kind="pair", batch_size=256, patience=2),
-        pair_value=PairValueConfig(patience=2),
+        pair_value=PairValueConfig(
+            choice=1.0,
+            members=4,
+            epochs=6,
+            batch_size=512,
+            learning_rate=0.004,
+            schedule="cosine",
+            weight_decay=0.1,
+        ),
         training=TrainingConfig(
             target="clicked",
             samples=8,
