@@ -44,7 +44,7 @@ def operations_of_beam(card_size: int) -> int:
     policy, batch = made_policy(0), made_batch(1, 50, card_size, 0.99, 1)
     with Counted() as counted:
         beam(policy.steps(batch), Feasible.of(batch), 3)
-    return counted.num
+    return int(counted.num)
 
 
 def test_the_models_beam_stays_within_its_operations() -> None:

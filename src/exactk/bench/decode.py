@@ -21,6 +21,7 @@ from exactk.bench.report import Goal, Report
 from exactk.bench.train import one_core
 from exactk.config import PairValueConfig
 from exactk.engine.compiled import CompiledDecoder
+from exactk.engine.pair_search import CompiledPairSearch
 from exactk.errors import ExactKError
 from exactk.learning.decide import PairValueSearch
 from exactk.models.pairvalue import PairValue
@@ -191,18 +192,20 @@ def pair_value_rows(quick: bool) -> list[dict[str, Any]]:
     with torch.no_grad():
         for parameter in value.parameters():
             parameter.mul_(3.0)  # as decided as a trained one
-    search = PairValueSearch(value, config)
+    searches = {"pair value, exact search, torch": PairValueSearch(value, config).recommend}
+    searches["pair value, exact search"] = CompiledPairSearch(value).recommend
     rows = []
     for K in (4, 10):
         batches = [made_batch(1, 50, K, 0.95, seed) for seed in range(20 if quick else 200)]
-        for batch in batches[:3]:
-            search.recommend(batch)
-        times = []
-        for batch in batches:
-            began = time.perf_counter()
-            search.recommend(batch)
-            times.append(1e3 * (time.perf_counter() - began))
-        rows.append({"N": 50, "K": K, "batch": 1, "engine": "pair value, exact search", **figures(times, 1)})
+        for name, recommend in searches.items():
+            for batch in batches[:3]:
+                recommend(batch)
+            times = []
+            for batch in batches:
+                began = time.perf_counter()
+                recommend(batch)
+                times.append(1e3 * (time.perf_counter() - began))
+            rows.append({"N": 50, "K": K, "batch": 1, "engine": name, **figures(times, 1)})
     return rows
 
 

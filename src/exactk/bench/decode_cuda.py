@@ -20,13 +20,15 @@ from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam
 
 SHAPES = ((50, 4), (20, 4), (50, 10))
-# Precision of the encoder's products, warps of the encoder, warps of the decoder.
-VARIANTS: tuple[tuple[Precision, int, int], ...] = (
-    ("tf32x3", 4, 2),
-    ("tf32x3", 4, 1),
-    ("tf32x3", 2, 4),
-    ("tf32", 4, 2),
-    ("bf16x3", 4, 2),
+# Precision of the encoder's products, warps of the encoder, warps of the decoder, registers of a decoder's thread.
+Variant = tuple[Precision, int, int, int]
+VARIANTS: tuple[Variant, ...] = (
+    ("tf32x3", 4, 4, 128),
+    ("tf32x3", 4, 4, 255),
+    ("tf32x3", 4, 8, 128),
+    ("tf32x3", 4, 1, 255),
+    ("tf32", 4, 4, 128),
+    ("bf16x3", 4, 4, 128),
 )
 DENSITY = 0.98  # few enough conflicts that most requests need no look-ahead
 
@@ -48,10 +50,10 @@ def run(quick: bool = False) -> Report:
     return Report("decode-cuda", rows, goals, notes=notes, seeds=[0], quick=quick)
 
 
-def best_of(rows: list[dict[str, Any]]) -> tuple[Precision, int, int]:
+def best_of(rows: list[dict[str, Any]]) -> Variant:
     """The fastest variant so far whose cards are the model's: the other shapes are measured with it alone."""
     exact = [r for r in rows if r["equal_cards"] >= 0.999 and "variant" in r]
-    variant: tuple[Precision, int, int] = max(exact, key=lambda r: float(r["cards_per_second"]))["variant"]
+    variant: Variant = max(exact, key=lambda r: float(r["cards_per_second"]))["variant"]
     return variant
 
 
@@ -59,7 +61,7 @@ def measured(
     num_candidates: int,
     card_size: int,
     batch_size: int,
-    variants: Sequence[tuple[Precision, int, int]],
+    variants: Sequence[Variant],
     notes: list[str],
 ) -> list[dict[str, Any]]:
     """One shape: the eager model, then the kernels; a variant that fails ends the list, as CUDA is lost with it."""
@@ -72,7 +74,7 @@ def measured(
     for variant in variants:
         decoder = CudaDecoder(policy, *variant)
         call = partial(decoder.launch, batch, card_size)
-        name = "kernels {}, {} and {} warps".format(*variant)
+        name = "kernels {}, {} and {} warps, {} registers".format(*variant)
         try:
             equal = (call().sort(1).values == want.sort(1).values).all(1).double().mean().item()
             times = timed(call, len(batch), 30)

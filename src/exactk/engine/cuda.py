@@ -31,13 +31,21 @@ class CudaDecoder:
     """
 
     def __init__(
-        self, policy: Policy, precision: Precision = "tf32x3", num_warps: int = 4, decoder_warps: int = 2
+        self,
+        policy: Policy,
+        precision: Precision = "tf32x3",
+        num_warps: int = 4,
+        decoder_warps: int = 4,
+        decoder_registers: int = 128,
     ) -> None:
         refuse_other_shapes(policy)
         self.policy = policy
         self.precision = precision
         self.num_warps = num_warps
         self.decoder_warps = decoder_warps
+        self.decoder_registers = (
+            decoder_registers  # a thread's at most: fewer spill, but let more programs run at once
+        )
         self.refresh()
 
     @torch.no_grad()
@@ -122,7 +130,7 @@ class CudaDecoder:
         decode_kernel[(B,)](
             encoded, batch.present, batch.graph, self.weights, cards, N,
             NP=encoded.shape[2], D=D, LD=layers, K=cards.shape[1], W=config.beam, POINTER=self.pointer_offset,
-            START=self.start_offset, LOWER=lower, UPPER=lower + 8 * D * D + 4 * D, num_warps=self.decoder_warps,
+            START=self.start_offset, LOWER=lower, UPPER=lower + 8 * D * D + 4 * D, num_warps=self.decoder_warps, maxnreg=self.decoder_registers,
         )  # fmt: skip
 
     def _projected(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -210,8 +210,10 @@ def decode_kernel(
 
     # A real loop, not unrolled: the kernel compiles in seconds, and the last advance is wasted instead.
     for t in tl.range(0, K):
+        # Zero, but not known to be: else all weights would be read before the loop, and spill.
+        fresh = weights + (t >> 20) * 16
         decoded = hidden_1 if LD == 2 else hidden_0  # 4 D
-        query_tile = _raised(_thin(decoded, _matrix(weights, POINTER, D, D, D)))
+        query_tile = _raised(_thin(decoded, _matrix(fresh, POINTER, D, D, D)))
         context = tl.zeros((4, D), tl.float32)
         for w in tl.static_range(W):
             score = _additive(glimpse_keys, _row(query_tile, w, 4), glimpse_vector)
@@ -219,8 +221,8 @@ def decode_kernel(
             score = tl.exp(score - tl.max(score, 0))
             seen = tl.sum(nodes * score[:, None], 0) / tl.sum(score, 0)
             context = tl.where(rows[:, None] == w, seen[None, :], context)
-        query_tile = _thin(decoded, _matrix(weights, POINTER + 2 * D * D, D, D, D))
-        query_tile = _raised(query_tile + _thin(context, _matrix(weights, POINTER + 3 * D * D, D, D, D)))
+        query_tile = _thin(decoded, _matrix(fresh, POINTER + 2 * D * D, D, D, D))
+        query_tile = _raised(query_tile + _thin(context, _matrix(fresh, POINTER + 3 * D * D, D, D, D)))
 
         scores = tl.zeros((4, NP), tl.float32)
         for w in tl.static_range(W):
@@ -265,12 +267,10 @@ def decode_kernel(
             place = tl.sum(tl.where(rows == r, places, 0), 0)
             node = tl.load(encoded + b * (3 * NP * D) + place * D + d)
             inputs = tl.where(rows[:, None] == r, node[None, :], inputs)
-        hidden_0, cell_0 = _cell(
-            inputs, _taken(hidden_0, parents), _taken(cell_0, parents), weights, LOWER, D
-        )
+        hidden_0, cell_0 = _cell(inputs, _taken(hidden_0, parents), _taken(cell_0, parents), fresh, LOWER, D)
         if LD == 2:
             hidden_1, cell_1 = _cell(
-                hidden_0, _taken(hidden_1, parents), _taken(cell_1, parents), weights, UPPER, D
+                hidden_0, _taken(hidden_1, parents), _taken(cell_1, parents), fresh, UPPER, D
             )
 
     best_path = tl.sum(tl.where(rows[:, None] == 0, path, 0), 0)
