@@ -130,7 +130,8 @@ class CudaDecoder:
         decode_kernel[(B,)](
             encoded, batch.present, batch.graph, self.weights, cards, N,
             NP=encoded.shape[2], D=D, LD=layers, K=cards.shape[1], W=config.beam, POINTER=self.pointer_offset,
-            START=self.start_offset, LOWER=lower, UPPER=lower + 8 * D * D + 4 * D, num_warps=self.decoder_warps, maxnreg=self.decoder_registers,
+            START=self.start_offset, LOWER=lower, UPPER=lower + 8 * D * D + 4 * D,
+            num_warps=self.decoder_warps, maxnreg=self.decoder_registers,
         )  # fmt: skip
 
     def _projected(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
