@@ -13,7 +13,9 @@ from exactk.cli.output import emit, emit_table, talk
 @app.command("demo")
 def demo(
     out: Path = typer.Option(Path("demo"), "--out", help="Folder for the world, the model and the plots."),
-    impressions: int = typer.Option(60_000, "--impressions", help="Logged cards of the world to learn from."),
+    impressions: int = typer.Option(
+        100_000, "--impressions", help="Logged cards of the world to learn from."
+    ),
     only_requests: bool = typer.Option(False, "--only-requests", help="The embedded requests, no training."),
 ) -> None:
     """Solve a few requests beside top-K and greedy, then train on a small world and judge cards by its truth."""
@@ -55,7 +57,7 @@ def _tell_story(out: Path, impressions: int) -> None:
     for item in told.card.items:
         emit(f"  {told.titles[item]}")
     for reason in told.card.reasons[:3]:
-        emit(f"  why not {told.titles[reason.item]!r}: {reason}")
+        emit(f"  why not {told.titles[reason.item]!r}: {str(reason).partition(': ')[2]}")
     for path in draw(story, out):
         talk(f"written: {path}")
     emit(f"Next: exactk compare {out / 'world'} --quick, or exactk serve {out / 'model'} and open the page.")
