@@ -88,7 +88,7 @@ def tell(
     rows = [judged("pair value + exact search", recommender.recommend_batch)]
     for rival, words in RIVALS.items():
         say(f"training {words}")
-        fitted = method(rival)(logs, held, Budget(trials=1, epochs=3))
+        fitted = method(rival)(logs, held, Budget(trials=1, epochs=6))
         rows += [judged(way, ways.recommend) for way, ways in fitted.ways.items()]
     singles = truth.world.best_singles(*truth.world.asked(test, places[solvable])).value
     rows.append(
