@@ -34,7 +34,12 @@ class Goal:
     def as_dict(self) -> dict[str, Any]:
         """JSON form; the sense of the goal is part of its text."""
         sign = "<=" if self.at == "most" else ">="
-        return {"name": self.name, "measured": self.measured, "goal": f"{sign} {self.goal:g}", "met": self.met}
+        return {
+            "name": self.name,
+            "measured": self.measured,
+            "goal": f"{sign} {self.goal:g}",
+            "met": self.met,
+        }
 
 
 @dataclass(frozen=True)
