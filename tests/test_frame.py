@@ -306,6 +306,17 @@ def test_items_the_table_lacks_are_added_and_noted(tmp_path: Path) -> None:
     assert dataset.batch(dataset.vocabulary()).item_features[0, 2].tolist() == [0.0]  # type: ignore[index]
 
 
+def test_an_id_repeated_in_a_later_piece_of_the_items_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exactk.data.frame_files.ROWS", 2)
+    items = {"item_id": ["a", "b", "c", "a"], "title": ["A", "B", "C", "A again"]}
+    pq.write_table(pa.table(items), tmp_path / "items.parquet")
+    report = build_frame(tmp_path / "log", pa.Table.from_pylist([GOOD]), items=tmp_path / "items.parquet")
+    assert Dataset.open(tmp_path / "log").items["title"].to_pylist() == ["A", "B", "C"]
+    assert [entry["examples"] for entry in report.notes.values()] == [["a"]]
+
+
 def test_rules_are_evaluated_once_and_recorded(tmp_path: Path) -> None:
     items = pd.DataFrame({"item_id": ["a", "b", "c"], "brand": ["x", "x", "y"]})
     rules = Constraints.of([Distinct("brand")])

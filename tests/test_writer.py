@@ -55,6 +55,14 @@ def test_an_exception_while_writing_leaves_the_old_folder(tmp_path: Path) -> Non
     assert [entry.name for entry in tmp_path.iterdir()] == ["log"]  # no draft is left behind
 
 
+def test_a_failure_at_the_very_end_leaves_the_old_folder_too(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "log", random_impressions(5))
+    with pytest.raises(ValueError, match="JSON"):  # meta.json is the last to be written, and takes no NaN
+        write_log(path, random_impressions(9), meta=Meta(provenance={"rate": float("nan")}))
+    assert len(Dataset.open(path, verify=True)) == 5
+    assert [entry.name for entry in tmp_path.iterdir()] == ["log"]
+
+
 def test_a_finished_write_replaces_the_old_folder(tmp_path: Path) -> None:
     path = write_log(tmp_path / "log", random_impressions(5))
     opened = Dataset.open(path)
