@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from exactk.data import Dataset
+from exactk.data.world import world
 from exactk.errors import InputError
 from exactk.evaluation.compare import baselines, compare, method_names
 from exactk.evaluation.figures import value_against_latency
@@ -299,6 +300,22 @@ def test_fitted_recommenders_alone_need_no_training(log: Dataset) -> None:
     assert found.strongest_rival is not None
     with pytest.raises(InputError, match="a method is a name"):
         compare(test, [3])
+
+
+def test_on_a_world_the_headline_is_true_value_and_nobody_beats_the_optimum(tmp_path: Path) -> None:
+    data = world(users=60, items=150, impressions=900, n=10, k=2, path=tmp_path / "world")
+    train, _, test = data.split()
+    found = compare(test, baselines(train, ["random", "popularity"], TINY), tell=lambda _: None)
+    assert found.headline == "value"
+    assert found.optimum is not None
+    for row in found.rows:
+        assert row.value is not None
+        assert row.share_of_optimum is not None
+        assert row.regret is not None
+        assert row.value.estimate == pytest.approx(found.optimum - row.regret)
+        assert 0 < row.share_of_optimum.estimate < 1
+        assert row.diversity is not None
+    assert found.rows[-1].way == "random"
 
 
 def test_unknown_methods_are_refused_before_anything_runs(log: Dataset) -> None:

@@ -118,7 +118,9 @@ def compare(
         rows = _lay_down(folder, train, valid, test)
         rules = _own_rules(train)
         work = [
-            Job(name, place, seed, replace(budget, seed=seed), str(train.path), str(rows), rules, str(folder))
+            Job(
+                name, place, seed, replace(budget, seed=seed), str(train.path), str(rows), rules, str(folder)
+            ).keyed()
             for seed in seeds
             for name, place in places.items()
         ]

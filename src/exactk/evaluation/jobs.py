@@ -13,13 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import exactk
 from exactk.data.dataset import Dataset
 from exactk.errors import InputError
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
@@ -48,6 +50,17 @@ class Job:
     rows: str  # an .npz with train, valid and test
     constraints: dict[str, Any] | None
     out: str
+    key: str = ""  # set by `keyed`
+
+    def keyed(self) -> Job:
+        """The same job with a key that changes with anything that could change its result."""
+        told = asdict(self)
+        told["rows"] = sha256(Path(self.rows).read_bytes()).hexdigest()
+        told["files"] = Dataset.open(self.data).meta.checksums
+        told["code"] = _code()
+        del told["out"], told["data"], told["key"]
+        text = json.dumps([FORMAT, told], sort_keys=True, default=str)
+        return replace(self, key=sha256(text.encode()).hexdigest()[:16])
 
     @property
     def label(self) -> str:
@@ -59,19 +72,17 @@ class Job:
         """Its result file."""
         return Path(self.out) / f"{self.label}.npz"
 
-    @property
-    def key(self) -> str:
-        """Changes with anything that could change the result; a file with another key is not resumed."""
-        told = asdict(self)
-        told["rows"] = sha256(Path(self.rows).read_bytes()).hexdigest()
-        told["files"] = Dataset.open(self.data).meta.checksums
-        del told["out"], told["data"]
-        return sha256(json.dumps([FORMAT, told], sort_keys=True, default=str).encode()).hexdigest()[:16]
-
     def finished(self) -> bool:
         """Whether its result is there, and is this job's; a failure is tried again."""
         held = read_result(self.path)
         return held is not None and held[0]["key"] == self.key and not held[0]["reason"]
+
+
+@cache
+def _code() -> str:
+    """A digest of the package's source: results of other code are not resumed."""
+    files = sorted(Path(exactk.__file__).parent.rglob("*.py"))
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def views(job: Job) -> tuple[Dataset, Dataset, Dataset]:

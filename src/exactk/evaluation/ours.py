@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from exactk.config import Config, preset
+from exactk.config import Config, PairValueConfig, RewardConfig, preset
 from exactk.evaluation import metrics
 from exactk.learning import phases
 from exactk.learning.decide import PairValueSearch, PolicyWriter
@@ -74,18 +74,22 @@ def settings(train: Logs) -> list[Setting]:
 
 
 def configured(base: dict[str, Any], setting: Setting, budget: Budget) -> Config:
-    """The preset `best` with this setting's inputs and learning rate, the budget's epochs, patience and seed."""
+    """The preset `best` with this setting's inputs and learning rate; its epochs, but never more than the budget's."""
     best = preset("best")
     kind, rate = setting["inputs"], setting["times_learning_rate"]
-    common = {"epochs": budget.epochs, "patience": budget.patience}
-    value = {"inputs": kind, **common}
+
+    def phase(own: RewardConfig | PairValueConfig) -> dict[str, Any]:
+        epochs = min(own.epochs, budget.epochs)
+        return {"inputs": kind, "epochs": epochs, "learning_rate": rate * own.learning_rate}
+
+    training = {"epochs": min(best.training.epochs, budget.epochs), "seed": budget.seed, "device": "cpu"}
     return Config.from_dict(
         {
             **base,
             "policy": {"inputs": kind},
-            "reward": {**value, "learning_rate": rate * best.reward.learning_rate},
-            "pair_value": {**value, "learning_rate": rate * best.pair_value.learning_rate},
-            "training": {**common, "seed": budget.seed, "device": "cpu", **base.get("training", {})},
+            "reward": phase(best.reward),
+            "pair_value": phase(best.pair_value),
+            "training": {**training, **base.get("training", {})},
         },
         base=best,
     )
