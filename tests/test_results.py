@@ -1,0 +1,30 @@
+"""What the README claims is what the committed results say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exactk.bench.tables import exact_table
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = sorted((ROOT / "results").glob("*.json"))
+
+
+def test_the_readme_shows_the_measured_table() -> None:
+    document = json.loads((ROOT / "results" / "bench-exact.json").read_text())
+    assert exact_table(document) in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_every_result_names_its_command_machine_and_commit(path: Path) -> None:
+    document: dict[str, Any] = json.loads(path.read_text())
+    assert document["command"].startswith("exactk ")
+    assert document["rows"]
+    assert document["machine"]["commit"]
+    assert not document["quick"]
+    for goal in document["goals"]:
+        assert set(goal) == {"name", "measured", "goal", "met"}
