@@ -62,7 +62,7 @@ class Story:
 
 
 def tell(
-    folder: Path, say: Callable[[str], None], impressions: int = 100_000, config: Config | None = None
+    folder: Path, say: Callable[[str], None], impressions: int = 60_000, config: Config | None = None
 ) -> Story:
     """Build, train and judge in `folder`, which may hold the world of an earlier demo."""
     say(f"building a world of {impressions:,} logged cards")
@@ -88,7 +88,7 @@ def tell(
     rows = [judged("pair value + exact search", recommender.recommend_batch)]
     for rival, words in RIVALS.items():
         say(f"training {words}")
-        fitted = method(rival)(logs, held, Budget(trials=1, epochs=6))
+        fitted = method(rival)(logs, held, Budget(trials=1, epochs=4))
         rows += [judged(way, ways.recommend) for way, ways in fitted.ways.items()]
     singles = truth.world.best_singles(*truth.world.asked(test, places[solvable])).value
     rows.append(
