@@ -14,7 +14,7 @@ from exactk.cli.output import emit, emit_table, talk
 def demo(
     out: Path = typer.Option(Path("demo"), "--out", help="Folder for the world, the model and the plots."),
     impressions: int = typer.Option(
-        100_000, "--impressions", help="Logged cards of the world to learn from."
+        60_000, "--impressions", help="Logged cards of the world to learn from."
     ),
     only_requests: bool = typer.Option(False, "--only-requests", help="The embedded requests, no training."),
 ) -> None:
