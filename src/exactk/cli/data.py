@@ -82,9 +82,9 @@ def build_world(
     theme: float = typer.Option(0.0, "--theme", help="What three items of one theme gain, in log-odds."),
     k: int = typer.Option(4, "--k", "-k", help="Items on a card."),
     n: int = typer.Option(50, "--n", "-n", help="Candidates of a request."),
-    click_rate: float = typer.Option(0.12, "--click-rate", help="Share of logged cards clicked."),
+    click_rate: float = typer.Option(0.13, "--click-rate", help="Share of logged cards clicked."),
     seed: int = typer.Option(7, "--seed"),
-    workers: int | None = typer.Option(None, "--workers", help="Processes; the data does not depend on it."),
+    workers: int | None = typer.Option(None, "--workers", help="Threads; the data does not depend on it."),
     as_json: bool = JSON,
 ) -> None:
     """The embedded simulator, whose true card values are known to evaluation: our stand-in for the Taobao log."""
