@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -329,3 +333,45 @@ def test_an_empty_part_is_refused(log: Dataset) -> None:
     nothing: Any = slice(0, 0)
     with pytest.raises(InputError, match="one part is empty"):
         compare((train, valid, test.take(nothing)), ["random"])
+
+
+def running(folder: Path) -> list[int]:
+    """Processes whose command line names this folder."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (place / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line and "exactk.evaluation.jobs" in line:
+            found.append(int(place.name))
+    return found
+
+
+def waited_for(happened: Callable[[], bool], seconds: float = 60.0) -> bool:
+    ends = time.monotonic() + seconds
+    while not happened() and time.monotonic() < ends:
+        time.sleep(0.1)
+    return happened()
+
+
+@pytest.mark.usefixtures("import_test_methods")
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="counts processes in /proc")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_comparison_leaves_no_process_behind(
+    log: Dataset, tmp_path: Path, how: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    door = [sys.executable, "-c", "from exactk.cli import main; main()"]
+    command = [*door, "compare", str(log.path), "--out", str(out), "--jobs", "1"]
+    with subprocess.Popen(
+        [*command, "--method", "compare_methods:fit_sleeping"], stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert waited_for(lambda: bool(running(out)))
+        run.send_signal(how)
+        assert run.stderr is not None
+        said = run.stderr.read()
+    assert waited_for(lambda: not running(out))
+    if how == signal.SIGINT:
+        assert run.returncode == 130
+        assert said.endswith("stopped with 0 of 1 results; the same call goes on from there\n")

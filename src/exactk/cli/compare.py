@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import emit, emit_json, plain, talk
+from exactk.cli.output import emit, emit_json, keep_json, plain, talk
 
 
 @app.command("compare")
 def compare(
     data: Path = typer.Argument(help="A dataset folder."),
     methods: list[str] = typer.Option(
-        [], "--method", help="One method; may be repeated. All of them by default."
+        [], "--method", help="One method, or module:function; may be repeated. All of them by default."
+    ),
+    model: Path | None = typer.Option(
+        None, "--model", help="A trained model to judge beside them; the table is left in it for the studio."
     ),
     seeds: list[int] = typer.Option([0], "--seed", help="May be repeated."),
+    trials: int = typer.Option(4, "--trials", min=1, help="Settings each method may try."),
+    epochs: int = typer.Option(30, "--epochs", min=1, help="Of each trial, at most."),
+    max_test: int = typer.Option(10_000, "--max-test", min=1, help="Test requests to judge on, at most."),
+    limit: float | None = typer.Option(None, "--limit", help="Seconds after which a method is given up."),
     out: Path | None = typer.Option(
-        None, "--out", help="Folder for results: run again, only what is missing is run."
+        None, "--out", help="Folder for results (runs/compare-DATA): run again, only what is missing is run."
     ),
-    jobs: int | None = typer.Option(None, "--jobs", help="Processes; as many as cores by default."),
+    jobs: int | None = typer.Option(None, "--jobs", min=1, help="Processes; as many as cores by default."),
     quick: bool = typer.Option(
         False, "--quick", help="Few methods, few rows, a small budget; marked as such."
     ),
@@ -31,27 +38,31 @@ def compare(
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
     """Fit every method on the same train split, tune on the same validation split, judge on the same test requests."""
-    from exactk.bench.report import this_machine
+    from exactk.bench.compare import document_of
     from exactk.data.dataset import Dataset
+    from exactk.evaluation.compare import Existing, methods_for
     from exactk.evaluation.compare import compare as run
     from exactk.evaluation.figures import value_against_latency
-    from exactk.evaluation.verdict import markdown
+    from exactk.evaluation.verdict import markdown, studio_table
+    from exactk.rivals.contract import QUICK, Budget
 
-    found = run(Dataset.open(data), methods or None, seeds=seeds, out=out, jobs=jobs, quick=quick)
-    document = plain(
-        {
-            **found.as_dict(),
-            "quick": quick,
-            "machine": this_machine(),
-            "command": "exactk " + " ".join(sys.argv[1:]),
-        }
-    )
+    chosen: list[Any] = [*(methods or methods_for(quick)), *([Existing.load(model)] if model else [])]
+    folder = out or Path("runs") / f"compare-{data.resolve().name}{'-quick' * quick}"
+    talk(f"results are kept in {folder}: the same command goes on where it was stopped")
+    budget = QUICK if quick else Budget(trials=trials, epochs=epochs)
+    try:
+        found = run(
+            Dataset.open(data), chosen, seeds=seeds, out=folder, jobs=jobs, budget=budget, quick=quick,
+            max_test=max_test, limit_seconds=limit,
+        )  # fmt: skip
+    except KeyboardInterrupt as stopped:  # the command line's library would say nothing
+        talk(f"exactk: {str(stopped) or 'interrupted'}")
+        raise typer.Exit(130) from None
+    document = plain(document_of(found, quick, "exactk " + " ".join(sys.argv[1:])))
     if keep is not None:
-        keep.parent.mkdir(parents=True, exist_ok=True)
-        keep.write_text(
-            json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
-        talk(f"written: {keep}")
+        keep_json(document, keep)
+    if model is not None:
+        keep_json(plain(studio_table(found)), model / "comparison.json")
     if plot is not None:
         talk(f"written: {value_against_latency(found, plot)}")
     if as_json:

@@ -31,6 +31,17 @@ def emit_json(value: Any) -> None:
     emit(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
 
 
+def keep_json(document: Any, path: Path) -> None:
+    """A plain document as a file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(
+        json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+    )
+    draft.replace(path)
+    talk(f"written: {path}")
+
+
 def plain(value: Any) -> Any:
     """The same value in JSON's own types: numpy scalars and arrays, tuples and paths turned, NaN as null."""
     if isinstance(value, dict):
@@ -70,9 +81,7 @@ def emit_report(report: Report, as_json: bool, out: Path | None, command: str) -
     """Print a report, and keep it as a committed result where asked."""
     document = plain({**report.as_dict(), "command": command})
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-        talk(f"written: {out}")
+        keep_json(document, out)
     if as_json:
         emit_json(document)
         return

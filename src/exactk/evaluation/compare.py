@@ -24,9 +24,11 @@ from exactk.errors import InputError
 from exactk.evaluation import offpolicy
 from exactk.evaluation.jobs import Job, Tell, resolve, results, run_all
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
-from exactk.evaluation.ours import OURS
+from exactk.evaluation.ours import OURS, as_served
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
 from exactk.evaluation.truth import Truth
+from exactk.learning.decide import PairValueSearch, PolicyWriter
+from exactk.recommender import Recommender as Trained
 from exactk.rivals import RIVALS
 from exactk.rivals.contract import QUICK, Budget, Logs, Recommender
 
@@ -40,6 +42,11 @@ QUICK_ROWS = 6_000
 def method_names() -> list[str]:
     """Every method there is, ours last."""
     return [*RIVALS, *OURS]
+
+
+def methods_for(quick: bool) -> list[str]:
+    """What is compared where nobody asks for anything."""
+    return list(QUICK_METHODS) if quick else method_names()
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,14 @@ class Existing:
             return given
         if not hasattr(given, "decider") or not hasattr(given, "fitted"):
             raise InputError(f"a method is a name, module:function or a fitted recommender, not {given!r}")
-        return cls("yours", given.decider, given.fitted.vocabulary)
+        decider = given.decider
+        known = isinstance(decider, PolicyWriter | PairValueSearch)
+        return cls("yours", as_served(decider) if known else decider, given.fitted.vocabulary)
+
+    @classmethod
+    def load(cls, folder: Path) -> Existing:
+        """A model folder."""
+        return replace(cls.of(Trained.load(folder)), name=f"{folder.resolve().name} (exactk)")
 
 
 def baselines(
@@ -96,7 +110,7 @@ def compare(
     """
     say = tell or _to_stderr
     budget = budget or (QUICK if quick else Budget())
-    chosen = list(methods) if methods is not None else list(QUICK_METHODS) if quick else method_names()
+    chosen = list(methods) if methods is not None else methods_for(quick)
     places = {name: _place(name) for name in chosen if isinstance(name, str)}
     existing = [Existing.of(given) for given in chosen if not isinstance(given, str)]
     if isinstance(data, Dataset):
@@ -130,7 +144,7 @@ def compare(
         logged = _logged(Logs(test, train.vocabulary()), entries)
         optimum = None if truth is None else _optimum(folder, truth, entries, say)
         models = _opinions(train, valid, test, entries, logged, budget, say)
-    return compared(entries, logged, optimum, _describe(train, valid, test), seeds, models)
+    return compared(entries, logged, optimum, _describe(train, valid, test, budget), seeds, models)
 
 
 def _place(name: str) -> str:
@@ -271,7 +285,8 @@ def _supported(entry: Entry, logged: Logged) -> bool:
     return offpolicy.support(weights).enough
 
 
-def _describe(train: Dataset, valid: Dataset, test: Dataset) -> dict[str, Any]:
+def _describe(train: Dataset, valid: Dataset, test: Dataset, budget: Budget) -> dict[str, Any]:
+    source = train.meta.provenance
     return {
         "data": train.path.name,
         "K": train.meta.K,
@@ -279,6 +294,9 @@ def _describe(train: Dataset, valid: Dataset, test: Dataset) -> dict[str, Any]:
         "train": len(train),
         "valid": len(valid),
         "test": len(test),
+        "budget": {"trials": budget.trials, "epochs": budget.epochs, "patience": budget.patience},
+        "source": source.get("source"),
+        "world": source.get("config") if source.get("source") == "world" else None,
     }
 
 

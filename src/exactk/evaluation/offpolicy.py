@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -51,8 +52,21 @@ class Estimate:
             "interval": self.interval.as_dict() if self.interval else None,
             "effective_samples": self.support.effective_samples,
             "matched": self.support.num_matched,
+            "logged": self.support.num_logged,
+            "mean_weight": None if np.isnan(self.support.mean_weight) else self.support.mean_weight,
             "reason": self.support.reason or None,
         }
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Estimate:
+        """The other way."""
+        weight = np.nan if told["mean_weight"] is None else told["mean_weight"]
+        support = Support(
+            told["logged"], told["matched"], told["effective_samples"], weight, told["reason"] or ""
+        )
+        return cls(
+            told["estimator"], None if told["interval"] is None else Interval(**told["interval"]), support
+        )
 
 
 def same_card(cards: Int[np.ndarray, "B K"], others: Int[np.ndarray, "B L"]) -> Bool[np.ndarray, "B"]:

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
 from exactk.config import Config, PairValueConfig, RewardConfig, preset
-from exactk.evaluation import metrics
+from exactk.engine.compiled import CompiledDecoder
+from exactk.engine.pair_search import CompiledPairSearch
 from exactk.learning import phases
 from exactk.learning.decide import PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
-from exactk.problem.batch import Batch
-from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
+from exactk.recommender import card_figures
+from exactk.rivals.contract import Budget, Fitted, Logs, Recommender, Setting, tuned
 from exactk.rivals.training import settings_for
 
 OURS: dict[str, str] = {
@@ -32,9 +28,8 @@ def fit_pair_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     """A learned value of items and pairs, maximised by the clique engine; tuned by its log loss on validation."""
     trained, config, chosen, score = tuned_value(train, valid, budget)
     assert isinstance(trained.models.value, PairValue)
-    return Fitted(
-        {"pair value + exact": PairValueSearch(trained.models.value, config.pair_value)}, chosen, score
-    )
+    search = PairValueSearch(trained.models.value, config.pair_value)
+    return Fitted({"pair value + exact": as_served(search)}, chosen, score)
 
 
 def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
@@ -49,7 +44,7 @@ def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
     assert trained.models.policy is not None
     writer = PolicyWriter(trained.models.policy, config.policy, trained.models.value, config.reward.caution)
-    return Fitted({"GAttN + RLfD": writer}, chosen)
+    return Fitted({"GAttN + RLfD": as_served(writer)}, chosen)
 
 
 def tuned_value(train: Logs, valid: Logs, budget: Budget) -> tuple[phases.Trained, Config, Setting, float]:
@@ -95,13 +90,9 @@ def configured(base: dict[str, Any], setting: Setting, budget: Budget) -> Config
     )
 
 
-def card_figures(cards: Int[Tensor, "B K"], batch: Batch) -> dict[str, Tensor]:
-    """P@K and HR@K of each request with a click; NaN for the others."""
-    if batch.card is None or batch.clicked_position is None or batch.clicked is None:
-        return {}
-    found = metrics.found_click(cards.numpy(), batch.clicked_position.numpy())
-    shared = metrics.overlap(cards.numpy(), batch.card.numpy(), batch.clicked.numpy())
-    return {
-        "precision": torch.from_numpy(np.asarray(found)),
-        "hit_ratio": torch.from_numpy(np.asarray(shared)),
-    }
+def as_served(decider: PolicyWriter | PairValueSearch) -> Recommender:
+    """The same cards by the compiled engine, where it can: what a service would run, so what is timed."""
+    if isinstance(decider, PairValueSearch):
+        return CompiledPairSearch(decider.model, decider.config.time_limit_seconds or None)
+    usual = decider.config.decoding == "beam" and decider.config.improve_seconds == 0
+    return CompiledDecoder(decider.policy, threads=1) if usual else decider

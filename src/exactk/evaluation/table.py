@@ -91,6 +91,22 @@ class Row:
                 told[name] = dict(value) if isinstance(value, Mapping) else value
         return told
 
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Row:
+        """The other way."""
+        values = dict(told)
+        for name in INTERVALS:
+            values[name] = None if told[name] is None else Interval(**told[name])
+        for name in ("train_seconds", "ms_per_card", "ms_alone", "coverage"):
+            values[name] = np.nan if told[name] is None else told[name]
+        values["estimates"] = {
+            kind: offpolicy.Estimate.of(estimate) for kind, estimate in told["estimates"].items()
+        }
+        return cls(**values)
+
+
+INTERVALS = ("precision", "hit_ratio", "value", "share_of_optimum", "difference")
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -103,6 +119,18 @@ class Comparison:
     optimum: float | None
     facts: Mapping[str, Any]
     seeds: tuple[int, ...]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Comparison:
+        """A comparison as `as_dict` wrote it."""
+        return cls(
+            rows=tuple(Row.of(row) for row in document["rows"]),
+            seeds=tuple(document["seeds"]),
+            **{
+                name: document[name]
+                for name in ("skipped", "headline", "strongest_rival", "optimum", "facts")
+            },
+        )
 
     def row(self, way: str) -> Row:
         """One way's line."""

@@ -5,6 +5,8 @@ Knows figures only; where a rival wins it says so.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from exactk.evaluation.significance import Interval
@@ -113,6 +115,20 @@ COLUMNS = {
     "valid_rate": "valid", "diversity": "diversity", "coverage": "coverage", "ms_per_card": "ms a card",
     "ms_alone": "ms alone", "train_seconds": "training s",
 }  # fmt: skip
+
+
+def studio_table(found: Comparison) -> dict[str, Any]:
+    """The table as the studio shows it: one figure to a cell, no intervals; what nobody knows is left out."""
+    rows = []
+    for row in found.rows:
+        told: dict[str, Any] = {}
+        for column, title in COLUMNS.items():
+            value = getattr(row, column)
+            value = value.estimate if isinstance(value, Interval) else value
+            if isinstance(value, str | float) and value == value:
+                told[title.format(K=found.facts.get("K", "K"))] = value
+        rows.append(told)
+    return {"rows": rows, "verdict": verdict(found)}
 
 
 def _cell(found: Comparison, row: Row, column: str) -> str:

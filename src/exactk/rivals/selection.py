@@ -14,7 +14,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from exactk.problem.batch import Batch
-from exactk.rivals.contract import Budget, Fitted, Logs, Recommender, Setting, tuned
+from exactk.rivals.contract import Budget, Logs, Recommender, Setting, tuned
 from exactk.rivals.rerank import DeterminantalGreedy, MaximalMarginalRelevance, similarity_of, unit_range
 from exactk.search.exact import exact
 from exactk.search.feasible import Feasible
@@ -149,8 +149,3 @@ class Judge:
                 known = batch.clicked_position >= 0
                 found += (cards == batch.clicked_position.unsqueeze(1)).any(1)[known].double().tolist()
         return float(np.mean(found)) if found else float(np.mean(overlaps)) if overlaps else float("nan")
-
-
-def fitted_by_weight(name: str, scorer: Scorer, chosen: Setting, valid_score: float) -> Fitted:
-    """A node-weight method after training."""
-    return Fitted(by_weight(name, scorer), chosen, valid_score)
