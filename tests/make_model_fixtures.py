@@ -9,7 +9,8 @@ from test_recommender import CANDIDATES, FIXTURES, MODELS, fitted
 if __name__ == "__main__":
     for model in MODELS:
         place: Path = FIXTURES / f"model-{FORMAT}-{model}"
-        assert not place.exists(), f"{place} is there already and must stay as it is"
+        if place.exists():
+            continue  # it must stay as it is
         fitted(model).save(place)
         card = fitted(model).recommend("u3", CANDIDATES, 3)
         answer = {

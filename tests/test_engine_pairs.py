@@ -32,7 +32,7 @@ def made(seed: int = 0, **settings: Any) -> PairValue:
     "settings",
     [
         {"inputs": "ids"},
-        {"inputs": "ids", "embedding_size": 7, "hidden_size": 20, "rank": 5, "members": 3},
+        {"inputs": "ids", "embedding_size": 7, "hidden_size": 20, "kinds": 5, "place_size": 3, "members": 3},
         {"inputs": "both", "members": 2},
         {"inputs": "features"},
     ],

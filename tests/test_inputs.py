@@ -114,3 +114,11 @@ def test_starting_weights_come_from_the_generator_alone() -> None:
         initialise(layer, torch.Generator().manual_seed(4))
     for a, b in zip(first.parameters(), second.parameters(), strict=True):
         assert a.equal(b)
+
+
+def test_left_to_itself_the_input_is_features_where_both_sides_have_them_else_all_there_is() -> None:
+    both_sides = InputSizes(num_users=3, num_items=4, user_feature_size=2, item_feature_size=5)
+    assert Vectors("auto", both_sides, 7).users is None
+    assert (Vectors("auto", both_sides, 7).user_size, Vectors("auto", both_sides, 7).item_size) == (2, 5)
+    items_only = InputSizes(num_users=3, num_items=4, item_feature_size=5)
+    assert (Vectors("auto", items_only, 7).user_size, Vectors("auto", items_only, 7).item_size) == (7, 12)

@@ -18,7 +18,7 @@ CARDS = torch.tensor([[[0, 3, 1, 2], [4, 2, 0, -1]], [[2, 4, -1, -1], [1, 3, 0, 
 
 
 def made(members: int = 1, dropout: float = 0.0) -> PairValue:
-    config = PairValueConfig(rank=5, hidden_size=8, members=members, dropout=dropout)
+    config = PairValueConfig(kinds=5, place_size=3, hidden_size=8, members=members, dropout=dropout)
     value = PairValue(config, SIZES, torch.Generator().manual_seed(0))
     with torch.no_grad():
         for parameter in value.parameters():
@@ -113,7 +113,7 @@ def test_dropout_acts_in_training_only() -> None:
 def test_a_planted_complement_is_learned() -> None:
     # Items are of two kinds, odd and even; a pair of different kinds is worth +1, of one kind -1, items nothing.
     value = PairValue(
-        PairValueConfig(rank=4, hidden_size=16), replace(SIZES), torch.Generator().manual_seed(0)
+        PairValueConfig(kinds=4, hidden_size=16), replace(SIZES), torch.Generator().manual_seed(0)
     )
     optimiser = torch.optim.Adam(value.parameters(), lr=0.02)
     generator = torch.Generator().manual_seed(1)

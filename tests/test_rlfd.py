@@ -10,11 +10,13 @@ import torch
 from torch import Generator, Tensor, nn
 
 from exactk.config import ABLATIONS, Config, InputSizes, PairValueConfig, PolicyConfig, TrainingConfig, preset
+from exactk.errors import ConfigError
 from exactk.learning.decide import PairValueSearch, PolicyWriter
 from exactk.learning.explore import Baseline
 from exactk.learning.fit import FitSettings, Step, Task, fit
 from exactk.learning.losses import reward_loss
 from exactk.learning.rlfd import policy_step, shuffled
+from exactk.learning.tasks import shown_the_best
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
@@ -296,7 +298,7 @@ def test_a_pair_value_learned_from_all_cards_is_maximised_exactly() -> None:
     logged = batch.rows(torch.tensor([b for b, _ in shown]))
     cards = torch.tensor([card for _, card in shown])
     clicked = true_value()(logged, cards.unsqueeze(1)).squeeze(1).sigmoid()
-    config = PairValueConfig(embedding_size=8, hidden_size=16, rank=8)
+    config = PairValueConfig(embedding_size=8, hidden_size=16, kinds=8)
     model = PairValue(config, SIZES, Generator().manual_seed(0))
 
     def loss(_: Batch, __: float, ___: Generator) -> Step:
@@ -314,6 +316,30 @@ def test_a_pair_value_learned_from_all_cards_is_maximised_exactly() -> None:
     torch.testing.assert_close(
         found.logit.float(), model(batch, found.cards.unsqueeze(1)).squeeze(1).detach(), atol=1e-4, rtol=1e-4
     )
+
+
+def test_exact_demonstrations_are_the_best_valid_cards_under_the_value_whatever_was_logged() -> None:
+    batch = demonstrated(planted(), [valid_cards(planted(), b)[0] for b in range(REQUESTS)])
+    batch = replace(batch, clicked=torch.zeros(REQUESTS, dtype=torch.bool))
+    value = PairValue(PairValueConfig(embedding_size=8, kinds=4), SIZES, Generator().manual_seed(3)).eval()
+    with torch.no_grad():
+        for parameter in value.parameters():
+            parameter.mul_(3.0)
+        shown = shown_the_best(value, batch)
+        assert shown.card is not None
+        assert shown.clicked is not None
+        assert shown.clicked.all()
+        for b in range(REQUESTS):
+            cards = torch.tensor([valid_cards(batch, b)])
+            logits = value(batch.rows(torch.tensor([b])), cards)[0]
+            assert sorted(shown.card[b].tolist()) == sorted(cards[0, logits.argmax()].tolist())
+
+
+def test_exact_demonstrations_need_a_pair_value_and_a_target_they_have() -> None:
+    with pytest.raises(ConfigError, match=r"reward\.kind=pair"):
+        Config(training=TrainingConfig(demonstrations="exact"))
+    with pytest.raises(ConfigError, match="no clicked item"):
+        TrainingConfig(demonstrations="exact", target="clicked")
 
 
 def test_unknown_settings_are_refused_by_name() -> None:

@@ -15,7 +15,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from exactk.errors import ConfigError
 
-Inputs = Literal["both", "ids", "features"]
+Inputs = Literal[
+    "both", "ids", "features", "auto"
+]  # "auto": features where users and items have them, else both
 Schedule = Literal["constant", "cosine"]
 
 
@@ -69,6 +71,10 @@ class PolicyConfig(Section):
     attention: Literal["shared", "qkv"] = "shared"  # "shared": softmax(EE^T/sqrt d)E as in the paper
     cell: Literal["lstm", "gru"] = "lstm"
     decoder_layers: int = setting(2, least=1)
+    affinity: int = setting(
+        0, least=0
+    )  # rank of <p_u, q_i> + b_i, added to the scores of every step; 0: none
+    affinity_dropout: float = setting(0.0, least=0, most=0.9)  # of p_u and q_i
     decoding: Literal["beam", "greedy", "sample"] = "beam"
     beam: int = setting(3, least=1)
     improve_seconds: float = setting(0.0, least=0)  # budget of swaps under the reward; 0: none
@@ -125,7 +131,8 @@ class PairValueConfig(Section):
     inputs: Inputs = "both"
     embedding_size: int = setting(16, least=1)
     hidden_size: int = setting(64, least=1)
-    rank: int = setting(32, least=1)  # of the bilinear form between two items, given the user
+    kinds: int = setting(24, least=1)  # learned kinds of items; a table says which go together
+    place_size: int = setting(8, least=1)  # of the space in which near-duplicates are close
     choice: float = setting(0.0, least=0)  # weight of the loss of which item of a clicked card was clicked
     members: int = setting(1, least=1)
     dropout: float = setting(0.0, least=0, most=0.9)
@@ -150,6 +157,8 @@ class TrainingConfig(Section):
         "card"  # what a step should choose, see docs/training.md
     )
     requests: Literal["clicked", "all"] = "clicked"  # "all": REINFORCE learns from unclicked requests, too
+    # "exact": every request is demonstrated the best card under the learned pair value, found by exact search
+    demonstrations: Literal["logged", "exact"] = "logged"
     shuffle_card: bool = True  # the paper: items of a card are randomly permuted
     samples: int = setting(5, least=1)  # m, cards drawn per request
     hill_climbing: bool = True  # learn from the best of the m samples rather than from all of them
@@ -177,6 +186,10 @@ class TrainingConfig(Section):
         super().__post_init__()
         if self.baseline == "leave_one_out" and self.samples < 2 and self.alpha < 1:
             raise ConfigError("setting training.baseline=leave_one_out needs training.samples of at least 2")
+        if self.demonstrations == "exact" and self.target == "clicked":
+            raise ConfigError(
+                "training.demonstrations=exact has no clicked item: set training.target to card, set or uniform"
+            )
 
 
 @dataclass(frozen=True)
@@ -188,6 +201,11 @@ class Config(Section):
     reward: RewardConfig = field(default_factory=RewardConfig)
     pair_value: PairValueConfig = field(default_factory=PairValueConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.training.demonstrations == "exact" and self.reward.kind != "pair":
+            raise ConfigError("training.demonstrations=exact needs a pair value: set reward.kind=pair")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON or TOML would hold them; settings that are none are left out."""
@@ -306,9 +324,11 @@ PRESETS: dict[str, Config] = {
         model="pair_value",
         reward=RewardConfig(kind="pair", batch_size=256, patience=2),
         pair_value=PairValueConfig(
+            inputs="auto",
             choice=1.0,
             members=4,
-            epochs=6,
+            dropout=0.2,
+            epochs=12,
             batch_size=512,
             learning_rate=0.004,
             schedule="cosine",
@@ -330,7 +350,9 @@ PRESETS: dict[str, Config] = {
             embedding_size=4, width=8, encoder_layers=1, feed_forward_size=8, decoder_layers=1
         ),
         reward=RewardConfig(embedding_size=4, hidden_size=8, width=8, epochs=2),
-        pair_value=PairValueConfig(embedding_size=4, hidden_size=8, rank=4, epochs=2, batch_size=32),
+        pair_value=PairValueConfig(
+            embedding_size=4, hidden_size=8, kinds=4, place_size=2, epochs=2, batch_size=32
+        ),
         training=TrainingConfig(epochs=2),
     ),
 }

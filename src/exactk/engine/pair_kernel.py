@@ -9,19 +9,20 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from exactk.engine.arithmetic import product, rectify
-from exactk.engine.lanes import inner
+from exactk.engine.arithmetic import product, rectify, softmax, transposed
+from exactk.engine.lanes import exponential, inner, load, multiply_add, smaller, spread, store, subtract
 from exactk.problem.compiling import compiled
 
 
 class PairSizes(NamedTuple):
-    """Of one member; embedding, hidden layer and rank are padded to sixteen, item and user are what the model reads."""
+    """Of one member; all are padded to sixteen, but item and user, which are what the model reads."""
 
     item_size: int
     user_size: int
     embedding: int
     hidden: int
-    rank: int
+    kinds: int
+    place: int
     members: int
 
 
@@ -35,10 +36,13 @@ class PairPlaces(NamedTuple):
     mapped: int
     row: int
     hidden: int
-    factors: int
-    weighed: int
-    factors_t: int
+    kinds: int
+    tabled: int  # rows k_i T
+    places: int
+    square: int  # |z_i|^2
+    turned: int  # kinds, then places, as columns
     pair: int
+    products: int  # z_i z_j
     end: int
 
 
@@ -96,31 +100,60 @@ def node_values(s, w, at, x, p, N, node):
 
 @inner
 @no_type_check
-def pair_values(s, w, at, x, p, N, span, pair):
-    """Adds s(u) sum_r d_r p_r(i) p_r(j) / members; returns the place behind in w."""
-    size, H, R = s.item_size, s.hidden, s.rank
-    product(x, p.inputs, size + s.embedding, N, size, w, at, H, H, w, at + size * H, x, p.hidden, H)
-    rectify(x, p.hidden, N * H)
-    at += size * H + H
-    product(x, p.hidden, H, N, H, w, at, R, R, w, at + H * R, x, p.factors, R)
-    at += H * R + R
-    minding = weighted(x, p.user, w, at, s.user_size) + w[at + s.user_size]
-    at += s.user_size + 1
-    # softplus, as log(1 + e^x) that does not overflow
-    scale = np.float32(max(minding, 0.0) + np.log1p(np.exp(-abs(minding))))
+def kinds_together(s, w, at, x, p, N, span):
+    """k_i T k_j of every pair to x at p.pair; returns the place behind in w."""
+    size, C = s.item_size, s.kinds
+    product(x, p.inputs, size + s.embedding, N, size, w, at, C, C, w, at + size * C, x, p.kinds, C)
+    at += size * C + C
     for n in range(N):
-        for r in range(R):
-            value = x[p.factors + n * R + r]
-            x[p.weighed + n * R + r] = value * (w[at + r] * scale)
-            x[p.factors_t + r * span + n] = value
-    product(x, p.weighed, R, N, R, x, p.factors_t, span, span, x, p.zeros, x, p.pair, span)
+        softmax(x, p.kinds + n * C, C, np.float32(1), w, at)  # w holds -inf where padding is
+    at += C
+    product(x, p.kinds, C, N, C, w, at, C, C, x, p.zeros, x, p.tabled, C)
+    transposed(x, p.kinds, C, N, C, x, p.turned, span)
+    product(x, p.tabled, C, N, C, x, p.turned, span, span, x, p.zeros, x, p.pair, span)
+    return at + C * C
+
+
+@inner
+@no_type_check
+def add_closeness(s, w, at, x, p, N, span):
+    """Adds g exp(-|z_i - z_j|^2) of every pair to x at p.pair; returns the place behind in w."""
+    size, Z = s.item_size, s.place
+    product(x, p.inputs, size + s.embedding, N, size, w, at, Z, Z, w, at + size * Z, x, p.places, Z)
+    at += size * Z + Z
+    for n in range(N):
+        x[p.square + n] = weighted(x, p.places + n * Z, x, p.places + n * Z, Z)
+    transposed(x, p.places, Z, N, Z, x, p.turned, span)
+    product(x, p.places, Z, N, Z, x, p.turned, span, span, x, p.zeros, x, p.products, span)
+    strength, two, zero = spread(w[at]), spread(np.float32(2)), spread(np.float32(0))
+    for i in range(N):
+        row = i * span
+        nearest = spread(-x[p.square + i])
+        for j in range(0, span, 16):
+            # -|z_i - z_j|^2, never above 0 whatever rounding says
+            apart = multiply_add(two, load(x, p.products + row + j), nearest)
+            apart = smaller(subtract(apart, load(x, p.square + j)), zero)
+            near = exponential(apart)
+            store(x, p.pair + row + j, multiply_add(strength, near, load(x, p.pair + row + j)))
+    return at + 1
+
+
+@inner
+@no_type_check
+def pair_values(s, w, at, x, p, N, span, pair):
+    """Adds s(u) (k_i T k_j + g exp(-|z_i - z_j|^2)) / members; returns the place behind in w."""
+    at = kinds_together(s, w, at, x, p, N, span)
+    at = add_closeness(s, w, at, x, p, N, span)
+    minding = weighted(x, p.user, w, at, s.user_size) + w[at + s.user_size]
+    # softplus, as log(1 + e^x) that does not overflow
+    scale = max(minding, 0.0) + np.log1p(np.exp(-abs(minding)))
     for i in range(N):
         for j in range(i):
             # A product of matrices is symmetric only up to rounding; the search asks for the last bit.
             both = np.float64(x[p.pair + i * span + j]) + np.float64(x[p.pair + j * span + i])
-            pair[i, j] += both / (2 * s.members)
+            pair[i, j] += both * scale / (2 * s.members)
             pair[j, i] = pair[i, j]
-    return at + R
+    return at + s.user_size + 1
 
 
 @compiled

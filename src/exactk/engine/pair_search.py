@@ -108,7 +108,8 @@ def sizes_of(model: PairValue) -> PairSizes:
         user_size=vectors.user_size,
         embedding=rounded(config.embedding_size),
         hidden=rounded(config.hidden_size),
-        rank=rounded(config.rank),
+        kinds=rounded(config.kinds),
+        place=rounded(config.place_size),
         members=len(members),
     )
 
@@ -117,19 +118,22 @@ def sizes_of(model: PairValue) -> PairSizes:
 def places_of(sizes: PairSizes, num_candidates: int) -> PairPlaces:
     """Room for everything the kernel keeps; rows come in fours."""
     span, n = rounded(num_candidates), rounded(num_candidates, 4)
-    E, H, R = sizes.embedding, sizes.hidden, sizes.rank
+    E, H, C, Z = sizes.embedding, sizes.hidden, sizes.kinds, sizes.place
     needed = {
-        "zeros": max(span, H, R),
+        "zeros": max(span, H, C),
         "user": 4 * sizes.user_size,
         "inputs": n * (sizes.item_size + E),
         "mapped_user": 4 * E,
         "mapped": n * E,
         "row": 4 * H,
         "hidden": n * H,
-        "factors": n * R,
-        "weighed": n * R,
-        "factors_t": R * span,
+        "kinds": n * C,
+        "tabled": n * C,
+        "places": n * Z,
+        "square": span,
+        "turned": max(C, Z) * span,
         "pair": n * span,
+        "products": n * span,
     }
     places, used = {}, 0
     for name, size in needed.items():
@@ -140,8 +144,11 @@ def places_of(sizes: PairSizes, num_candidates: int) -> PairPlaces:
 
 def _weights(member: PairMember, sizes: PairSizes) -> list[Tensor]:
     """One member's weights in the order in which the kernel reads them."""
-    E, H, R, item, user = sizes.embedding, sizes.hidden, sizes.rank, sizes.item_size, sizes.user_size
-    ones = torch.ones(1, member.map_item.out_features, device=member.sign.device)
+    E, H, item, user = sizes.embedding, sizes.hidden, sizes.item_size, sizes.user_size
+    C, Z, num_kinds = sizes.kinds, sizes.place, len(member.table)
+    ones = torch.ones(1, member.map_item.out_features, device=member.table.device)
+    barred = torch.zeros(C)
+    barred[num_kinds:] = -torch.inf
     return [
         padded(member.map_user.weight, user, E),
         in_groups(member.map_user.bias, 1, E),
@@ -154,11 +161,13 @@ def _weights(member: PairMember, sizes: PairSizes) -> list[Tensor]:
         in_groups(member.node_out.weight, 1, H),
         member.node_linear.weight,
         in_groups(ones, 1, E),
-        padded(member.factor_hidden.weight, item, H),
-        in_groups(member.factor_hidden.bias, 1, H),
-        padded(member.factors.weight, H, R),
-        in_groups(member.factors.bias, 1, R),
+        padded(member.kinds.weight, item, C),
+        in_groups(member.kinds.bias, 1, C),
+        barred,
+        padded((member.table + member.table.T) / 2, C, C),
+        padded(member.places.weight, item, Z),
+        in_groups(member.places.bias, 1, Z),
+        member.closeness,
         member.minding.weight,
         member.minding.bias,
-        in_groups(member.sign, 1, R),
     ]

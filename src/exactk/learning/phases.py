@@ -121,7 +121,8 @@ def needs_value(config: Config, train: Dataset) -> bool:
         )
     if not train.clicked.all():
         return True
-    if config.model == "pair_value" or config.training.alpha < 1:
+    wants_value = config.training.alpha < 1 or config.training.demonstrations == "exact"
+    if config.model == "pair_value" or wants_value:
         raise ConfigError(
             f"{train.path}: every card was clicked, so no reward can be learned; set training.alpha=1"
         )

@@ -19,6 +19,7 @@ class Vectors(nn.Module):
 
     def __init__(self, inputs: Inputs, sizes: InputSizes, embedding_size: int) -> None:
         super().__init__()
+        inputs = decided(inputs, sizes)
         if inputs == "features" and not (sizes.user_feature_size and sizes.item_feature_size):
             raise ConfigError(
                 "inputs=features needs features of users and of items, and this data lacks them"
@@ -43,6 +44,13 @@ class Vectors(nn.Module):
             ids = ids[request, at]
             features = None if features is None else features[request, at]
         return joined(self.items, ids, features, self.item_feature_size, "item")
+
+
+def decided(inputs: Inputs, sizes: InputSizes) -> Inputs:
+    """What "auto" comes to: features where both sides have them (ids then mostly add noise), else all there is."""
+    if inputs != "auto":
+        return inputs
+    return "features" if sizes.user_feature_size and sizes.item_feature_size else "both"
 
 
 def joined(

@@ -29,28 +29,29 @@ class Values(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What the values of R items per request are made of."""
+    """What the values of R items per request are made of; S groups of them may come side by side."""
 
-    node: Float[Tensor, "B R"]
-    factors: Float[Tensor, "B R r"]  # p
-    weights: Float[Tensor, "B 1 r"]  # s(u) d
+    node: Float[Tensor, "B *S R"]
+    kinds: Float[Tensor, "B *S R C"]  # k, sums to one
+    places: Float[Tensor, "B *S R Z"]  # z
+    minding: Float[Tensor, "B"]  # s(u)
 
 
 class PairMember(nn.Module):
     """One network.
 
     node(u, i)    = <U x_u, V x_i> + a x_i + w ReLU(W [x_i; x_u; U x_u * V x_i])
-    pair(u, i, j) = s(u) sum_r d_r p_r(i) p_r(j),  p = P ReLU(Q x_i),  s(u) > 0: how much the user minds pairs
+    pair(u, i, j) = s(u) (k_i T k_j + g exp(-|z_i - z_j|^2)),  k = softmax(Q x_i),  z = Z x_i,  s(u) > 0
     bias(u)       = b + c x_u
 
-    Any symmetric effect between kinds of items is such a sum (the d are its eigenvalues), and so is a distance,
-    |z_i - z_j|^2 = |z_i|^2 + |z_j|^2 - 2 z_i z_j. Factors read the raw vectors x: squeezed through the embedding
-    that likings need, they lost what tells kinds apart.
+    An item is a mixture of a few learned kinds; T says which kinds help and which harm each other, the second term
+    what near-duplicates do, s(u) how much the user minds either. Kinds and places read the raw vectors x: squeezed
+    through the embedding that likings need, they lost what tells kinds apart (docs/results.md has the figures).
     """
 
     def __init__(self, config: PairValueConfig, sizes: InputSizes) -> None:
         super().__init__()
-        E, hidden, rank = config.embedding_size, config.hidden_size, config.rank
+        E, hidden = config.embedding_size, config.hidden_size
         self.vectors = Vectors(config.inputs, sizes, E)
         user_size, item_size = self.vectors.user_size, self.vectors.item_size
         self.map_user = nn.Linear(user_size, E)
@@ -60,14 +61,14 @@ class PairMember(nn.Module):
         self.node_user = nn.Linear(user_size, hidden, bias=False)
         self.node_both = nn.Linear(E, hidden, bias=False)
         self.node_out = nn.Linear(hidden, 1, bias=False)
-        self.factor_hidden = nn.Linear(item_size, hidden)
-        self.factors = nn.Linear(hidden, rank)
-        self.sign = nn.Parameter(torch.empty(rank))  # d
+        self.kinds = nn.Linear(item_size, config.kinds)
+        self.table = nn.Parameter(torch.empty(config.kinds, config.kinds))  # T is its symmetric part
+        self.places = nn.Linear(item_size, config.place_size)
+        self.closeness = nn.Parameter(torch.empty(()))  # g
         self.minding = nn.Linear(user_size, 1)  # s(u), before the softplus
         self.user_bias = nn.Linear(user_size, 1)
-        self.choice_scale = nn.Parameter(
-            torch.empty(())
-        )  # log of how sharply the most appealing item is clicked
+        # Log of how sharply the most appealing item is clicked.
+        self.choice_scale = nn.Parameter(torch.empty(()))
         self.dropout = nn.Dropout(config.dropout)
 
     @torch.no_grad()
@@ -80,10 +81,12 @@ class PairMember(nn.Module):
             layer.weight.mul_(0.1)
         for layer in (self.map_user, self.map_item):
             layer.weight.mul_(0.3)
-        self.sign.copy_(0.1 * (1 - 2 * (torch.arange(len(self.sign)) % 2)))  # +, -, +, -, ...
+        self.table.mul_(0.1)
+        self.closeness.fill_(-0.01)  # near-duplicates rather harm than help
 
     def terms(self, item: Float[Tensor, "B R Di"], user: Float[Tensor, "B Du"]) -> Terms:
-        """Node values and factors of items, and the user's weights on the factors."""
+        """Node values, kinds and places of items, and how much the user minds pairs."""
+        minding = functional.softplus(self.minding(user)).squeeze(-1)
         user = user.unsqueeze(1)  # B 1 Du
         both = self.map_item(item) * self.map_user(user)
         hidden = (self.node_item(item) + self.node_user(user) + self.node_both(both)).relu()
@@ -92,8 +95,16 @@ class PairMember(nn.Module):
             + self.node_linear(item).squeeze(-1)
             + both.sum(-1)
         )
-        factors = self.factors(self.dropout(self.factor_hidden(item).relu()))
-        return Terms(node, factors, self.sign * functional.softplus(self.minding(user)))
+        return Terms(node, self.kinds(item).softmax(-1), self.places(item), minding)
+
+    def pairs(self, terms: Terms) -> Float[Tensor, "B *S R R"]:
+        """pair(u, i, j) of all items of a group; an item with itself has one, too, for the caller to leave out."""
+        kinds, places = terms.kinds, terms.places
+        table = (self.table + self.table.T) / 2
+        square = places.square().sum(-1)
+        apart = square.unsqueeze(-1) + square.unsqueeze(-2) - 2 * places @ places.transpose(-1, -2)
+        effect = kinds @ table @ kinds.transpose(-1, -2) + self.closeness * (-apart.clamp(min=0)).exp()
+        return effect * terms.minding.view(-1, *(1 for _ in effect.shape[1:]))
 
     def forward(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
         """Logits of cards: bias + nodes + pairs."""
@@ -105,25 +116,27 @@ class PairMember(nn.Module):
         B, S, K = cards.shape
         at, user = cards.clamp(min=0).flatten(1), self.vectors.user(batch)  # B S*K
         if at.shape[1] < batch.item.shape[1]:
-            node, factors, weights = self.terms(self.vectors.item(batch, at), user)
+            node, kinds, places, minding = self.terms(self.vectors.item(batch, at), user)
         else:  # every candidate once, however many cards it is on
-            node, factors, weights = self.terms(self.vectors.item(batch), user)
+            node, kinds, places, minding = self.terms(self.vectors.item(batch), user)
             request = torch.arange(B, device=at.device).unsqueeze(1)
-            node, factors = node[request, at], factors[request, at]
+            node, kinds, places = node[request, at], kinds[request, at], places[request, at]
+        on_cards = Terms(node.view(B, S, K), kinds.view(B, S, K, -1), places.view(B, S, K, -1), minding)
         real = cards >= 0
-        factors = factors.view(B, S, K, -1) * real.unsqueeze(-1)
-        others = factors.sum(2, keepdim=True) - factors
-        pairs = (factors * others * weights.unsqueeze(1)).sum(-1)  # B S K
-        return (node.view(B, S, K) + pairs / 2) * real
+        others = ~torch.eye(K, dtype=torch.bool, device=cards.device)
+        pairs = self.pairs(on_cards) * (others & real.unsqueeze(-2))  # B S K K
+        return (on_cards.node + pairs.sum(-1) / 2) * real
 
     def values(self, batch: Batch) -> Values:
         """Node and pair values of all candidates."""
         user = self.vectors.user(batch)
-        node, factors, weights = self.terms(self.vectors.item(batch), user)
-        pair = (factors * weights) @ factors.transpose(1, 2)  # B N N
+        terms = self.terms(self.vectors.item(batch), user)
+        pair = self.pairs(terms)  # B N N
         others = ~torch.eye(pair.shape[1], dtype=torch.bool, device=pair.device)
         # Symmetric to the last bit, which a product of matrices is not.
-        return Values(self.user_bias(user).squeeze(-1), node, (pair + pair.transpose(1, 2)) / 2 * others)
+        return Values(
+            self.user_bias(user).squeeze(-1), terms.node, (pair + pair.transpose(1, 2)) / 2 * others
+        )
 
 
 class PairValue(Ensemble):
