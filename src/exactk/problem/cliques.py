@@ -99,13 +99,17 @@ def best(
     node_weights: Float64[np.ndarray, "B N"],
     pair_weights: Float64[np.ndarray, "B N N"] | None = None,
     time_limit: float | None = None,
+    cores: int | None = None,
 ) -> Solutions:
     """The valid card with the largest sum of node weights, plus pair weights over its unordered pairs.
 
     `time_limit` is in seconds for each request; where it ends a search, the best card so far is returned with a
-    proven bound. Weights of absent positions and of pairs the graph forbids are never read.
+    proven bound. Weights of absent positions and of pairs the graph forbids are never read. `cores` (all of them if
+    not given) share a large batch.
     """
-    card, weight, num_found, bound, optimal = best_n(requests, node_weights, pair_weights, 1, time_limit)
+    card, weight, num_found, bound, optimal = best_n(
+        requests, node_weights, pair_weights, 1, time_limit, cores
+    )
     return Solutions(card[:, 0], weight[:, 0], bound, optimal, num_found > 0)
 
 
@@ -115,6 +119,7 @@ def best_n(
     pair_weights: Float64[np.ndarray, "B N N"] | None = None,
     n: int = 1,
     time_limit: float | None = None,
+    cores: int | None = None,
 ) -> Ranking:
     """The n valid cards of the largest weight, best first; weights and time limit as in `best`."""
     if n < 1:
@@ -129,9 +134,9 @@ def best_n(
     given = (*_arrays(requests), _plain(requests.group), _plain(requests.cap), _plain(node_weights))
     answer = (cards, weights, found, bound, complete, fault)
     if pair_weights is None:
-        faults = _each(best_nodes_each, 4, *given, limit, *answer)
+        faults = _each(best_nodes_each, 4, *given, limit, *answer, cores=cores)
     else:
-        faults = _each(best_pairs_each, 4, *given, _plain(pair_weights), limit, *answer)
+        faults = _each(best_pairs_each, 4, *given, _plain(pair_weights), limit, *answer, cores=cores)
     if faults:
         _complain(fault, node_weights, pair_weights)
     return Ranking(cards, weights, found, bound, complete)
@@ -174,14 +179,14 @@ def _arrays(requests: Requests) -> tuple[np.ndarray, ...]:
     )
 
 
-def _each(kernel: Any, grain: int, *arrays: Any) -> int:
+def _each(kernel: Any, grain: int, *arrays: Any, cores: int | None = None) -> int:
     """Run `kernel` over all requests, in slices of `grain` or more on all cores; returns the sum of what it returns.
 
     Small batches run on this thread alone.
     Threads of our own and not numba's: those abort the process when two callers meet in them.
     """
     B = len(arrays[0])
-    cores = _cores()
+    cores = _cores() if cores is None else min(cores, _cores())
     if cores == 1 or 2 * grain > B:
         return int(kernel(0, B, *arrays))
     slice_size = max(grain, -(-B // (4 * cores)))

@@ -15,10 +15,12 @@ from typing import Any
 
 import torch
 
-from exactk.data.requests import Request
+from exactk.data.requests import Request, request_batch
 from exactk.errors import ExactKError
+from exactk.model_folder import Fitted
 from exactk.recommender import Recommender
-from exactk.serving.decoding import RUNGS, Decoder, decoder_of
+from exactk.serving.decoding import RUNGS, Decoder, checked, decoder_of
+from exactk.serving.express import Express, trial_requests
 from exactk.serving.quick import QuickBatches
 
 log = logging.getLogger("exactk.serving")
@@ -33,6 +35,7 @@ class Loaded:
     recommender: Recommender
     decoder: Decoder
     quick: QuickBatches | None
+    express: Express | None
     version: str
     since: float
 
@@ -89,21 +92,23 @@ def load(folder: Path, explore: float) -> Loaded:
     """Read a model folder and try it once by every rung: what cannot answer must not serve."""
     described = (folder / "config.json").read_bytes() if (folder / "config.json").is_file() else b""
     recommender = Recommender.load(folder)
-    decoder = decoder_of(recommender.fitted, recommender.decider, explore)
-    _try_out(recommender, decoder)
-    quick = QuickBatches.of(recommender.fitted)
-    return Loaded(recommender, decoder, quick, hashlib.sha256(described).hexdigest()[:12], time.time())
-
-
-def _try_out(recommender: Recommender, decoder: Decoder) -> None:
-    from exactk.data.requests import request_batch  # kept together with its only use
-
     fitted = recommender.fitted
-    k = fitted.card_size
-    unknown = tuple(f"?{n}" for n in range(k + 2))
-    batch = request_batch([Request("?", unknown, k)], fitted.vocabulary)
-    for rung in RUNGS:
-        decoder.decode(batch, rung, torch.Generator().manual_seed(0), 1.0)
+    quick = QuickBatches.of(fitted)
+    decoder = _tried_out(fitted, decoder_of(fitted, recommender.decider, explore))
+    express = None if explore > 0 else Express.of(fitted, quick)
+    version = hashlib.sha256(described).hexdigest()[:12]
+    return Loaded(recommender, decoder, quick, express, version, time.time())
+
+
+def _tried_out(fitted: Fitted, decoder: Decoder) -> Decoder:
+    """By every rung, with items the model knows and some it does not; without rules, so that there is a card."""
+    unknown = Request("?", tuple(f"?{n}" for n in range(fitted.card_size + 2)), fitted.card_size)
+    for requests in ([unknown], trial_requests(fitted) or [unknown]):
+        batch = request_batch(requests, fitted.vocabulary, None, fitted.catalogue)
+        decoder = checked(decoder, batch)
+        for rung in RUNGS:
+            decoder.decode(batch, rung, torch.Generator().manual_seed(0), 1.0)
+    return decoder
 
 
 def _signature(folder: Path) -> Signature | None:

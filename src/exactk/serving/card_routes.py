@@ -24,7 +24,7 @@ from exactk.serving.request_ids import new_request_id
 from exactk.serving.schemas import CardAnswer, CardRequest, ManyAnswers, ManyCards
 from exactk.serving.service import Service
 from exactk.serving.split import arm_of
-from exactk.serving.wire import Clock, answer, check_size, constraints_of, described
+from exactk.serving.wire import Clock, as_json, as_response, check_size, constraints_of, described
 
 router = APIRouter()
 
@@ -38,10 +38,10 @@ MANY = re.compile(rb'\s*\{\s*"requests"\s*:')
 )
 async def make_cards(request: HttpRequest) -> Response:
     """Exactly k candidates, every pair allowed, that the user most likely clicks as a whole."""
-    return await cards(request.app.state.service, await request.body())
+    return as_response(await cards(request.app.state.service, await request.body()))
 
 
-async def cards(service: Service, body: bytes) -> Response:
+async def cards(service: Service, body: bytes) -> bytes:
     """The same, from the bytes of the body."""
     clock = Clock()
     if not service.arms:
@@ -51,7 +51,7 @@ async def cards(service: Service, body: bytes) -> Response:
     if not MANY.match(body):
         question, inline = _question(service, CardRequest.model_validate_json(body))
         found = await _enqueued(service, question)
-        return answer(_told(service, question, found, inline, clock))
+        return as_json(_told(service, question, found, inline, clock))
     many = ManyCards.model_validate_json(body)
     check_size(len(many.requests), service.settings.max_requests, "requests")
     asked = [_question(service, each) for each in many.requests]
@@ -65,7 +65,7 @@ async def cards(service: Service, body: bytes) -> Response:
             answers.append(problem_of(each))
         else:
             raise each
-    return answer({"answers": answers})
+    return as_json({"answers": answers})
 
 
 def _question(service: Service, asked: CardRequest) -> tuple[Question, list[dict[str, Any]] | None]:
@@ -123,7 +123,7 @@ def _told(
     value = card.value if math.isfinite(card.value) else None
     if found.fallback:
         service.metrics.fallbacks.labels(found.method).inc()
-    service.metrics.cards.labels(arm).inc()
+    service.metrics.cards[arm].inc()
     if service.log is not None:
         if inline is not None:
             service.log.described(inline)

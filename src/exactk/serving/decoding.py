@@ -6,6 +6,7 @@ a shortlist, and its exact probability is told.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any, NamedTuple
@@ -15,14 +16,18 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from exactk.engine.compiled import CompiledDecoder
+from exactk.engine.pair_search import CompiledPairSearch
 from exactk.learning.decide import PairValueSearch, PolicyWriter
 from exactk.model_folder import Fitted
-from exactk.models.pairvalue import Values
+from exactk.models.pairvalue import PairValue, Values
 from exactk.problem import cliques
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam, greedy, log_prob
 from exactk.search.exact import as_weights
 from exactk.search.greedy import greedy_by_weight
+
+log = logging.getLogger("exactk.serving")
 
 RUNGS = ("usual", "greedy", "algorithm 1")
 SHORTLIST = 8  # cards to explore among
@@ -45,6 +50,7 @@ class Decoder:
     fitted: Fitted
     decider: PolicyWriter | PairValueSearch
     explore: float = 0.0
+    compiled: CompiledDecoder | CompiledPairSearch | None = None  # the same answers, sooner
 
     @torch.inference_mode()
     def decode(self, batch: Batch, rung: str, generator: torch.Generator, seconds: float) -> Decoded:
@@ -56,7 +62,7 @@ class Decoder:
     def _by_value(
         self, search: PairValueSearch, batch: Batch, rung: str, generator: torch.Generator, seconds: float
     ) -> Decoded:
-        values = search.model.values(batch)
+        values = self._values(search.model, batch)
         if rung == "algorithm 1":
             return self._weighed(batch, values.node)
         if self.explore > 0 and rung == "usual":
@@ -82,6 +88,11 @@ class Decoder:
     def _by_policy(
         self, writer: PolicyWriter, batch: Batch, rung: str, generator: torch.Generator
     ) -> Decoded:
+        if isinstance(self.compiled, CompiledDecoder) and self.explore == 0 and rung == "usual":
+            cards = self.compiled.recommend(batch)
+            logit = self._logit(batch, cards)
+            unproven = torch.full_like(logit, torch.inf)
+            return Decoded(cards, logit, unproven, _sure(cards), ("beam",) * len(batch))
         feasible, steps = Feasible.of(batch), writer.policy.steps(batch)
         if rung == "algorithm 1":
             return self._weighed(batch, steps.step(steps.start(1)).squeeze(1))
@@ -106,6 +117,14 @@ class Decoder:
         return Decoded(
             cards, logit, torch.full_like(logit, torch.inf), _sure(cards), ("algorithm 1",) * len(batch)
         )
+
+    def _values(self, model: PairValue, batch: Batch) -> Values:
+        if not isinstance(self.compiled, CompiledPairSearch):
+            return model.values(batch)
+        node, pair = self.compiled.values(batch)
+        members: Any = model.members
+        bias = torch.stack([member.user_bias(member.vectors.user(batch)) for member in members]).mean(0)
+        return Values(bias.squeeze(-1), torch.from_numpy(node), torch.from_numpy(pair))
 
     def _logit(self, batch: Batch, cards: Int[Tensor, "B K"]) -> Float[Tensor, B]:
         value = self.fitted.models.value
@@ -167,6 +186,24 @@ def set_probability(steps: Any, feasible: Feasible, cards: Int[Tensor, "B K"]) -
 
 def decoder_of(fitted: Fitted, decider: PolicyWriter | PairValueSearch, explore: float) -> Decoder:
     """The decoder of a trained model; swaps under a time budget are left to the offline door."""
-    if isinstance(decider, PolicyWriter):
-        decider = replace(decider, config=replace(decider.config, improve_seconds=0.0))
-    return Decoder(fitted, decider, explore)
+    if isinstance(decider, PairValueSearch):
+        return Decoder(fitted, decider, explore, CompiledPairSearch(decider.model))
+    decider = replace(decider, config=replace(decider.config, improve_seconds=0.0))
+    by_beam = decider.config.decoding == "beam" and decider.config.beam > 1
+    compiled = CompiledDecoder(decider.policy, threads=1) if by_beam else None
+    return Decoder(fitted, decider, explore, compiled)
+
+
+@torch.inference_mode()
+def checked(decoder: Decoder, batch: Batch) -> Decoder:
+    """The decoder without its compiled part, should that not give the model's own answers for this batch."""
+    plain = replace(decoder, compiled=None, explore=0.0)
+    chance = torch.Generator()
+    wanted, found = (
+        each.decode(batch, RUNGS[0], chance, 1.0) for each in (plain, replace(decoder, explore=0.0))
+    )
+    same = torch.equal(wanted.cards, found.cards)
+    if same and torch.allclose(wanted.logit, found.logit, rtol=1e-3, atol=1e-3, equal_nan=True):
+        return decoder
+    log.warning("compiled code does not give this model's own answers: it goes unused")
+    return replace(decoder, compiled=None)

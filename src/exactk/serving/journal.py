@@ -8,7 +8,6 @@ ignores the .jsonl: the rename to .parquet is the moment of truth.
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import threading
@@ -21,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
+from pydantic_core import to_json
 
 log = logging.getLogger("exactk.serving")
 
@@ -73,7 +73,7 @@ class Journal:
         self._shelving.shutdown(wait=True)
 
     def _put(self, row: dict[str, Any], future: Future[None] | None) -> None:
-        line = json.dumps(row, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        line = to_json(row, inf_nan_mode="null") + b"\n"  # a line break within a text is written as \\n
         with self._news:
             full = self._closing or len(self._pending) >= MAX_PENDING
             if not full:

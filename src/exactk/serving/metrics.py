@@ -11,6 +11,8 @@ from time import perf_counter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from exactk.serving.split import CHALLENGER, CHAMPION
+
 SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -35,7 +37,8 @@ class Metrics:
         self.infeasible = counter("infeasible", "Requests without any valid card.")
         self.fallbacks = counter("fallbacks", "Cards made by a quicker method than asked for.", "method")
         self.overloaded = counter("overloaded", "Requests refused with 429.")
-        self.cards = counter("cards", "Cards shown, by arm.", "arm")
+        cards = counter("cards", "Cards shown, by arm.", "arm")
+        self.cards = {arm: cards.labels(arm) for arm in (CHAMPION, CHALLENGER)}
         self.feedback = counter("feedback", "Feedback kept, by arm and outcome.", "arm", "clicked")
         self.log_lost = counter("log_lost_rows", "Rows the log could not keep.")
         self.reloads = counter("reloads", "Attempts to swap a model in.", "arm", "outcome")

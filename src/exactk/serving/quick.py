@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,16 @@ from exactk.model_folder import Fitted
 from exactk.problem.batch import Batch
 from exactk.problem.columns import absent_values
 from exactk.problem.constraints import AtMost, Constraints, Distinct
+from exactk.problem.graph import Requests
+
+
+class Found(NamedTuple):
+    """Requests by row of the catalogue (any row where nobody is present), and what decides validity."""
+
+    rows: Int64[np.ndarray, "B N"]
+    user: Int64[np.ndarray, B]
+    user_features: Float32[np.ndarray, "B Fu"] | None
+    requests: Requests
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,38 +75,71 @@ class QuickBatches:
         except (KeyError, TypeError):
             return None
 
-    def batch(self, requests: Sequence[Request]) -> Batch | None:
+    def find(self, requests: Sequence[Request]) -> Found | None:
         """All of them side by side; None where one of them needs the long way."""
         placed = [self.places(request) for request in requests]
         B, N = len(requests), max(len(request.candidates) for request in requests)
-        row = np.zeros((B, N), np.int64)
+        rows = np.zeros((B, N), np.int64)
         present = np.zeros((B, N), bool)
         for b, places in enumerate(placed):
             if places is None:
                 return None
-            row[b, : len(places)] = places
+            rows[b, : len(places)] = places
             present[b, : len(places)] = True
-        fitted = self.fitted
-        columns = {name: values[row] for name, values in self.columns.items()}
-        group, cap = fitted.constraints.caps(columns, present)
-        users = [fitted.vocabulary.user_index(request.user_id) for request in requests]
-        features = None
-        if self.features is not None:
-            features = torch.from_numpy(self.features[row])
-            if not present.all():
-                features[torch.from_numpy(~present)] = torch.from_numpy(self._nothing())
-        return Batch(
-            user=torch.tensor(users),
-            item=torch.from_numpy(np.where(present, self.index[row], 0)),
-            present=torch.from_numpy(present),
-            graph=torch.from_numpy(fitted.constraints.graph(columns, present)),
-            card_size=torch.tensor([request.k for request in requests]),
-            pinned=torch.zeros(B, N, dtype=torch.bool),
-            group=torch.from_numpy(group),
-            cap=torch.from_numpy(cap),
+        constraints, user_index = self.fitted.constraints, self.fitted.vocabulary.user_index
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        group, cap = constraints.caps(columns, present)
+        return Found(
+            rows=rows,
+            user=np.array([user_index(request.user_id) for request in requests], np.int64),
             user_features=self._user_features(requests),
+            requests=Requests(
+                graph=self._graph(columns, present),
+                present=present,
+                card_size=np.array([request.k for request in requests], np.int32),
+                pinned=np.zeros((B, N), bool),
+                group=group,
+                cap=cap,
+            ),
+        )
+
+    def batch(self, requests: Sequence[Request]) -> Batch | None:
+        """The same as tensors, for a model."""
+        found = self.find(requests)
+        if found is None:
+            return None
+        asked, features = found.requests, None
+        if self.features is not None:
+            features = torch.from_numpy(self.features[found.rows])
+            if not asked.present.all():
+                features[torch.from_numpy(~asked.present)] = torch.from_numpy(self._nothing())
+        return Batch(
+            user=torch.from_numpy(found.user),
+            item=torch.from_numpy(np.where(asked.present, self.index[found.rows], 0)),
+            present=torch.from_numpy(asked.present),
+            graph=torch.from_numpy(asked.graph),
+            card_size=torch.from_numpy(asked.card_size.astype(np.int64)),
+            pinned=torch.from_numpy(asked.pinned),
+            group=torch.from_numpy(asked.group),
+            cap=torch.from_numpy(asked.cap),
+            user_features=None if found.user_features is None else torch.from_numpy(found.user_features),
             item_features=features,
         )
+
+    def _graph(
+        self, columns: dict[str, np.ndarray], present: Bool[np.ndarray, "B N"]
+    ) -> Bool[np.ndarray, "B N N"]:
+        """As the rules draw it; where all say "distinct", numbers are compared without further questions."""
+        rules = self.fitted.constraints.rules
+        if not all(isinstance(rule, Distinct) for rule in rules):
+            return self.fitted.constraints.graph(columns, present)
+        graph: np.ndarray = present[:, :, None] & present[:, None, :]
+        for rule in rules:
+            values = columns[rule.fields[0]]
+            graph &= values[:, :, None] != values[:, None, :]
+        N = present.shape[1]
+        graph[:, np.arange(N), np.arange(N)] = False
+        return graph
 
     def _nothing(self) -> Float32[np.ndarray, F]:
         """What the model sees where nothing is known."""
@@ -104,7 +147,7 @@ class QuickBatches:
         assert scaling is not None
         return np.asarray(scaling(np.full((1, len(scaling)), np.nan, np.float32))[0])
 
-    def _user_features(self, requests: Sequence[Request]) -> torch.Tensor | None:
+    def _user_features(self, requests: Sequence[Request]) -> Float32[np.ndarray, "B Fu"] | None:
         scaling = self.fitted.vocabulary.user_scaling
         if scaling is None:
             return None
@@ -115,7 +158,7 @@ class QuickBatches:
                 row = self.fitted.catalogue.user_row(request.user_id)
                 if row >= 0:
                     raw[b] = held[row]
-        return torch.from_numpy(scaling(raw))
+        return np.asarray(scaling(raw))
 
 
 def _columns(constraints: Constraints, fitted: Fitted) -> dict[str, np.ndarray] | None:

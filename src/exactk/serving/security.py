@@ -11,13 +11,13 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from exactk.serving.problems import RefusalError, problem_response, response_to
 
 OPEN_PATHS = ("/", "/healthz", "/readyz", "/openapi.json", "/favicon.ico")
 OPEN_PREFIX = "/studio/"
+JSON_TYPE = (b"content-type", b"application/json")
 
 # The page needs nothing from outside and may be framed by nobody.
 PAGE_HEADERS = [
@@ -51,7 +51,7 @@ def is_known_key(key: str, hashes: tuple[str, ...]) -> bool:
 
 
 class Gate:
-    """Outermost layer: the key is checked, then the whole body is read within its limits, then the app runs.
+    """The key is checked, then the whole body is read within its limits, then the app runs.
 
     Reading the body here means that a slow or endless sender never occupies a route. The busiest POST routes are
     answered from here, without the framework's way through routing and dependencies, which costs as much as a card.
@@ -63,7 +63,7 @@ class Gate:
         hashes: tuple[str, ...],
         max_body_bytes: int,
         body_timeout_s: float,
-        direct: Mapping[str, Callable[[bytes], Awaitable[Response]]] | None = None,
+        direct: Mapping[str, Callable[[bytes], Awaitable[bytes]]] | None = None,
     ) -> None:
         self.app, self.hashes = app, hashes
         self.max_body_bytes, self.body_timeout_s = max_body_bytes, body_timeout_s
@@ -96,10 +96,13 @@ class Gate:
         handler = self.direct.get(scope["path"]) if scope["method"] == "POST" else None
         if handler is not None:
             try:
-                response = await handler(body)
+                written = await handler(body)
             except Exception as error:
-                response = response_to(error, f"POST {scope['path']}")
-            await response(scope, receive, send)
+                await response_to(error, f"POST {scope['path']}")(scope, receive, send)
+                return
+            length = (b"content-length", b"%d" % len(written))
+            await send({"type": "http.response.start", "status": 200, "headers": [length, JSON_TYPE]})
+            await send({"type": "http.response.body", "body": written})
             return
         if not scope["path"].startswith(("/v1/", "/metrics")):
             send = _with_page_headers(send)

@@ -22,7 +22,8 @@ from exactk.serving.schemas import SolveAnswer, SolveRequest
 from exactk.serving.service import Service
 from exactk.serving.wire import (
     Clock,
-    answer,
+    as_json,
+    as_response,
     check_size,
     columns_of,
     constraints_of,
@@ -45,10 +46,10 @@ SMALL_CARD = 6
 )
 async def solve_card(request: Request) -> Response:
     """Exactly k items, every pair allowed by the rules, of the largest value; with proof."""
-    return await solution(request.app.state.service, await request.body())
+    return as_response(await solution(request.app.state.service, await request.body()))
 
 
-async def solution(service: Service, body: bytes) -> Response:
+async def solution(service: Service, body: bytes) -> bytes:
     """The same, from the bytes of the body."""
     clock = Clock()
     asked = SolveRequest.model_validate_json(body)
@@ -61,7 +62,7 @@ async def solution(service: Service, body: bytes) -> Response:
         service.metrics.infeasible.inc()
         raise
     told = card.as_dict()
-    return answer({"card": told.pop("items"), "reasons": None, **told, "ms": clock.ms()})
+    return as_json({"card": told.pop("items"), "reasons": None, **told, "ms": clock.ms()})
 
 
 def solved(asked: SolveRequest, budget: float) -> Card:

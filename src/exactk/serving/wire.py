@@ -34,7 +34,17 @@ async def read(request: Request, body: type[B]) -> B:
 
 def answer(value: Any, status: int = 200) -> Response:
     """A JSON answer."""
-    return Response(to_json(value, inf_nan_mode="null"), status, media_type="application/json")
+    return as_response(as_json(value), status)
+
+
+def as_json(value: Any) -> bytes:
+    """A value on the wire; numbers that JSON cannot say become null."""
+    return to_json(value, inf_nan_mode="null")
+
+
+def as_response(body: bytes, status: int = 200) -> Response:
+    """JSON that is already written, as an answer."""
+    return Response(body, status, media_type="application/json")
 
 
 def constraints_of(rules: Sequence[Mapping[str, Any]]) -> Constraints:
