@@ -16,14 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from exactk.bench.compare import goals
+from exactk.config import preset
 from exactk.data import Dataset
 from exactk.data.world import world
 from exactk.errors import InputError
-from exactk.evaluation.compare import baselines, compare, method_names
+from exactk.evaluation.compare import Existing, baselines, compare, method_names
 from exactk.evaluation.figures import value_against_latency
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
-from exactk.evaluation.verdict import markdown, verdict
+from exactk.evaluation.verdict import markdown, studio_table, verdict
+from exactk.recommender import Recommender
 from exactk.rivals.contract import Logs
 from exactk.rivals.counting import fit_popularity, fit_random
 from rival_logs import TINY, planted_log, planted_logs
@@ -167,6 +170,71 @@ def test_the_answer_is_plain_json(tmp_path: Path) -> None:
     assert again["rows"][0]["train_seconds"] is None
     assert again["rows"][0]["estimates"]["snips"]["interval"] is None
     assert again["verdict"]
+
+
+def test_a_comparison_read_back_says_the_same(tmp_path: Path) -> None:
+    found = table(
+        [
+            Entry("a", "a", "rival", (scores(0.5),), float("nan")),
+            Entry("b", "b", "ours", (scores(0.6, 1),), 2.0, {"inputs": "both"}),
+            Entry("c", "c", "rival", reason="it was too tired"),
+        ]
+    )
+    again = Comparison.of(json.loads(json.dumps(found.as_dict())))
+    assert markdown(again) == markdown(found)
+    assert again.row("b") == found.row("b")
+    assert again.skipped == found.skipped
+
+
+def test_the_studio_is_given_one_figure_to_a_cell() -> None:
+    found = table(
+        [Entry("a", "a", "rival", (scores(0.5),), 1.0), Entry("b", "b (exactk)", "yours", (scores(0.6, 1),))]
+    )
+    told = studio_table(found)
+    assert [row["method"] for row in told["rows"]] == ["b (exactk)", "a"]
+    first, second = told["rows"]
+    assert first["of optimum"] == pytest.approx(0.75, abs=0.02)
+    assert "diversity" not in first
+    assert "training s" not in first
+    assert second["training s"] == 1.0
+    assert told["verdict"] == verdict(found)
+    json.dumps(told, allow_nan=False)
+
+
+def world_table(ours: tuple[float, float], rival: float, **world: float) -> Comparison:
+    """Our two methods and a rival in a world; the first level is the policy's."""
+    entries = [
+        Entry("gattn", "GAttN + RLfD", "ours", (scores(ours[0], 1),)),
+        Entry("pair-value", "pair value + exact", "ours", (scores(ours[1], 2),)),
+        Entry("r", "r", "rival", (scores(rival, 3),)),
+    ]
+    facts = {"K": 2, "world": {"strength": 1.0, "theme": 0.0, **world}}
+    return compared(entries, logged(), np.full(REQUESTS, 0.9), facts, (0,))
+
+
+def test_goals_are_those_of_the_world_compared_on() -> None:
+    (sure,) = goals(world_table((0.4, 0.6), 0.5))
+    assert sure.met
+    assert "pair value + exact above every rival" in sure.name
+    (beaten,) = goals(world_table((0.4, 0.5), 0.6))
+    assert not beaten.met
+    assert beaten.measured == 1.0
+    policy, value = goals(world_table((0.595, 0.4), 0.6, strength=0.0))
+    assert policy.measured == pytest.approx(0.595 / 0.6, abs=0.03)
+    assert not value.met
+    (themed,) = goals(world_table((0.6, 0.5), 0.3, theme=1.0))
+    assert themed.met
+    assert goals(table([Entry("a", "a", "rival", (scores(0.5),))])) == []
+
+
+def test_a_trained_model_joins_by_its_folder(log: Dataset, tmp_path: Path) -> None:
+    train, valid, _ = log.split()
+    trained = Recommender(preset("tiny")).fit(train, valid, show=False)
+    trained.save(tmp_path / "mine")
+    mine = Existing.load(tmp_path / "mine")
+    assert mine.name == "mine (exactk)"
+    batch = train.take(slice(0, 20)).batch(trained.fitted.vocabulary)
+    assert mine.decider.recommend(batch).tolist() == trained.recommend_batch(batch).tolist()
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:

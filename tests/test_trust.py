@@ -30,6 +30,11 @@ def test_estimates_are_right_where_there_is_support_and_refused_where_there_is_n
         assert known["coverage"] >= 0.6  # 95% in the long run; few rounds here
         assert told["a random valid card", estimator]["refused"] == 1.0
         assert told["a random valid card", estimator]["mean_estimate"] is None
+        # What the check withholds is far off: that is why it does.
+        withheld = told["a random valid card", estimator]["unchecked"]
+        assert withheld["root_mean_square_error"] > 2 * known["root_mean_square_error"] * (
+            told["a random valid card", estimator]["true_value"] / known["true_value"]
+        )
     assert (
         told["the true best card", "ips"]["true_value"]
         > told["production's likeliest card", "ips"]["true_value"]

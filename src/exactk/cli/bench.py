@@ -22,6 +22,7 @@ BENCHMARKS = {
     "train": "training steps a second beside the authors' figures",
     "decode": "cards a second: the compiled decoder and ONNX beside PyTorch",
     "serve": "the service under load beside a bare echo",
+    "trust": "off-policy estimates beside the truth",
 }
 
 

@@ -126,9 +126,10 @@ def inverse_propensity(
     clicked: Float[np.ndarray, "B"],
     rng: np.random.Generator,
     groups: Int[np.ndarray, "B"] | None = None,
+    check: bool = True,
 ) -> Estimate:
     """IPS: mean of w r. Unbiased under full support."""
-    return _estimate("ips", weights * clicked, np.ones(len(weights)), weights, rng, groups)
+    return _estimate("ips", weights * clicked, np.ones(len(weights)), weights, rng, groups, check)
 
 
 def self_normalised(
@@ -136,9 +137,10 @@ def self_normalised(
     clicked: Float[np.ndarray, "B"],
     rng: np.random.Generator,
     groups: Int[np.ndarray, "B"] | None = None,
+    check: bool = True,
 ) -> Estimate:
     """SNIPS: sum of w r over sum of w. Slightly biased, far less noisy, never outside [0, 1]."""
-    return _estimate("snips", weights * clicked, weights, weights, rng, groups)
+    return _estimate("snips", weights * clicked, weights, weights, rng, groups, check)
 
 
 def doubly_robust(
@@ -148,13 +150,14 @@ def doubly_robust(
     model_target: Float[np.ndarray, "B"],
     rng: np.random.Generator,
     groups: Int[np.ndarray, "B"] | None = None,
+    check: bool = True,
 ) -> Estimate:
     """DR: mean of q(target) + w (r - q(logged)). Unbiased if the propensities or the model q are right.
 
     Without support it is only the model's opinion of itself, so the same check refuses it.
     """
     terms = model_target + weights * (clicked - model_logged)
-    return _estimate("dr", terms, np.ones(len(weights)), weights, rng, groups)
+    return _estimate("dr", terms, np.ones(len(weights)), weights, rng, groups, check)
 
 
 def pseudo_inverse_weights(
@@ -178,9 +181,10 @@ def pseudo_inverse(
     clicked: Float[np.ndarray, "B"],
     rng: np.random.Generator,
     groups: Int[np.ndarray, "B"] | None = None,
+    check: bool = True,
 ) -> Estimate:
     """wPI: self-normalised with `pseudo_inverse_weights`."""
-    return _estimate("pi", weights * clicked, weights, weights, rng, groups)
+    return _estimate("pi", weights * clicked, weights, weights, rng, groups, check)
 
 
 def estimate_value(
@@ -192,16 +196,20 @@ def estimate_value(
     model_logged: Float[np.ndarray, "B"] | None = None,
     model_target: Float[np.ndarray, "B"] | None = None,
     groups: Int[np.ndarray, "B"] | None = None,
+    check: bool = True,
 ) -> Mapping[str, Estimate]:
-    """Every card-level estimate of a deterministic policy's value that the logs allow, by estimator name."""
+    """Every card-level estimate of a deterministic policy's value that the logs allow, by estimator name.
+
+    Without `check` numbers are given where there is no support, too: to learn what they would be worth.
+    """
     weights = card_weights(target, logged, propensity)
     reward = clicked.astype(np.float64)
     estimates = [
-        inverse_propensity(weights, reward, rng, groups),
-        self_normalised(weights, reward, rng, groups),
+        inverse_propensity(weights, reward, rng, groups, check),
+        self_normalised(weights, reward, rng, groups, check),
     ]
     if model_logged is not None and model_target is not None:
-        estimates.append(doubly_robust(weights, reward, model_logged, model_target, rng, groups))
+        estimates.append(doubly_robust(weights, reward, model_logged, model_target, rng, groups, check))
     return {estimate.estimator: estimate for estimate in estimates}
 
 
@@ -212,9 +220,11 @@ def _estimate(
     weights: Float[np.ndarray, "B"],
     rng: np.random.Generator,
     groups: Int[np.ndarray, "B"] | None,
+    check: bool,
 ) -> Estimate:
     told = support(weights)
-    interval = bootstrap_interval(terms, rng, over=over, groups=groups) if told.enough else None
+    shown = told.enough or not check
+    interval = bootstrap_interval(terms, rng, over=over, groups=groups) if shown else None
     return Estimate(name, interval, told)
 
 

@@ -13,7 +13,7 @@ from exactk.engine.pair_search import CompiledPairSearch
 from exactk.learning import phases
 from exactk.learning.decide import PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
-from exactk.recommender import card_figures
+from exactk.recommender import card_figures as card_figures
 from exactk.rivals.contract import Budget, Fitted, Logs, Recommender, Setting, tuned
 from exactk.rivals.training import settings_for
 

@@ -70,9 +70,9 @@ class Feed:
         }
 
     def estimates(
-        self, target: Int64[np.ndarray, "B"], rng: np.random.Generator
+        self, target: Int64[np.ndarray, "B"], rng: np.random.Generator, check: bool = True
     ) -> Mapping[str, offpolicy.Estimate]:
-        """One simulated log, and every estimate it allows of always showing `target`."""
+        """One simulated log, and every estimate of always showing `target`; those it allows, if they are checked."""
         rows = np.arange(len(target))
         ladder = self.shown.cumsum(1)
         logged = (ladder < rng.random((len(rows), 1)) * ladder[:, -1:]).sum(1)
@@ -80,9 +80,9 @@ class Feed:
         aim, seen = self.cards[target], self.cards[logged]
         propensity = self.shown[rows, logged]
         opinions = self.rough[rows, logged], self.rough[rows, target]
-        found = dict(offpolicy.estimate_value(aim, seen, clicked, propensity, rng, *opinions))
+        found = dict(offpolicy.estimate_value(aim, seen, clicked, propensity, rng, *opinions, check=check))
         weights = offpolicy.pseudo_inverse_weights(aim, seen, self.together)
-        found["pi"] = offpolicy.pseudo_inverse(weights, clicked.astype(np.float64), rng)
+        found["pi"] = offpolicy.pseudo_inverse(weights, clicked.astype(np.float64), rng, check=check)
         return found
 
 
@@ -91,9 +91,10 @@ def offpolicy_check(
 ) -> list[dict[str, Any]]:
     """For each policy and estimator: true value, bias, error, how often the 95% interval holds the truth.
 
-    `refused` is the share of simulated logs for which the support check gave no number; bias and coverage are over the
-    others. PI assumes that items add up: at `strength` 0 it should be unbiased on the odds it can see, with
-    interactions its bias is the price of its reach.
+    `refused` is the share of simulated logs for which the support check gives no number; bias and coverage are over the
+    others, and in `unchecked` over all of them: what believing every number would have brought. PI assumes that items
+    add up: at `strength` 0 it should be unbiased on the odds it can see, with interactions its bias is the price of
+    its reach.
     """
     config = WorldConfig(
         users=max(50, requests // 4),
@@ -108,7 +109,7 @@ def offpolicy_check(
     rows = []
     for policy, target in feed.policies(rng).items():
         truth = float(feed.value[np.arange(len(target)), target].mean())
-        logs = [feed.estimates(target, rng) for _ in range(rounds)]
+        logs = [feed.estimates(target, rng, check=False) for _ in range(rounds)]
         rows += [
             {"policy": policy, **_summary(estimator, [log[estimator] for log in logs], truth)}
             for estimator in logs[0]
@@ -117,17 +118,27 @@ def offpolicy_check(
 
 
 def _summary(estimator: str, estimates: list[offpolicy.Estimate], truth: float) -> dict[str, Any]:
-    told = [estimate.interval for estimate in estimates if estimate.interval is not None]
-    errors = np.array([interval.estimate - truth for interval in told])
-    inside = [interval.low <= truth <= interval.high for interval in told]
+    answered = [estimate for estimate in estimates if estimate.support.enough]
+    told = _errors(answered, truth)
     return {
         "estimator": estimator,
         "true_value": truth,
-        "mean_estimate": truth + float(errors.mean()) if told else None,
-        "bias": float(errors.mean()) if told else None,
-        "root_mean_square_error": float(np.sqrt((errors**2).mean())) if told else None,
-        "coverage": float(np.mean(inside)) if told else None,
-        "refused": 1 - len(told) / len(estimates),
+        "mean_estimate": None if told["bias"] is None else truth + told["bias"],
+        **told,
+        "refused": 1 - len(answered) / len(estimates),
         "effective_samples": float(np.mean([estimate.support.effective_samples for estimate in estimates])),
         "rounds": len(estimates),
+        "unchecked": _errors(estimates, truth),
+    }
+
+
+def _errors(estimates: list[offpolicy.Estimate], truth: float) -> dict[str, float | None]:
+    """Bias, error and coverage; an estimate that is no number (no card matched) covers nothing."""
+    told = [estimate.interval for estimate in estimates if estimate.interval is not None]
+    errors = np.array([interval.estimate - truth for interval in told if not np.isnan(interval.estimate)])
+    inside = [bool(interval.low <= truth <= interval.high) for interval in told]
+    return {
+        "bias": float(errors.mean()) if len(errors) else None,
+        "root_mean_square_error": float(np.sqrt((errors**2).mean())) if len(errors) else None,
+        "coverage": float(np.mean(inside)) if told else None,
     }
