@@ -12,10 +12,10 @@ from exactk.evaluation.trust import offpolicy_check
 
 # name -> settings of `offpolicy_check`: a short and a long log, one without interactions, one with larger cards.
 CASES: dict[str, dict[str, Any]] = {
-    "K=2 of N=8, 4,000 requests": {"requests": 4_000, "rounds": 100},
+    "K=2 of N=8, 4,000 requests": {"requests": 4_000, "rounds": 60},
     "K=2 of N=8, 20,000 requests": {"requests": 20_000, "rounds": 40},
-    "K=2 of N=8, 4,000 requests, items add up": {"requests": 4_000, "rounds": 100, "strength": 0.0},
-    "K=4 of N=14, 4,000 requests": {"requests": 4_000, "rounds": 40, "n": 14, "k": 4},
+    "K=2 of N=8, 4,000 requests, items add up": {"requests": 4_000, "rounds": 60, "strength": 0.0},
+    "K=4 of N=14, 4,000 requests": {"requests": 4_000, "rounds": 20, "n": 14, "k": 4},
 }
 QUICK: dict[str, dict[str, Any]] = {"K=2 of N=8, 1,500 requests": {"requests": 1_500, "rounds": 12}}
 SHOWN = ("ips", "snips", "dr")  # the estimators a comparison shows
