@@ -7,41 +7,18 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-import types
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from exactk.errors import ConfigError
+from exactk.settings import Section, checked, parsed, refuse_unknown, setting
 
 Inputs = Literal[
     "both", "ids", "features", "auto"
 ]  # "auto": features where users and items have them, else both
 Schedule = Literal["constant", "cosine"]
-
-
-def setting(default: Any, least: int | float | None = None, most: int | float | None = None) -> Any:
-    """A field with a default and the range it must stay in."""
-    return field(default=default, metadata={"least": least, "most": most})
-
-
-class Section:
-    """What every group of settings does: refuse a value of the wrong kind or out of range, by name."""
-
-    section = ""
-
-    def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        for f in fields(self):  # type: ignore[arg-type]
-            name = f"{self.section}.{f.name}" if self.section else f.name
-            value = _checked(name, getattr(self, f.name), hints[f.name])
-            object.__setattr__(self, f.name, value)
-            least, most = f.metadata.get("least"), f.metadata.get("most")
-            if value is not None and least is not None and value < least:
-                raise ConfigError(f"setting {name} must be at least {least:g}, got {value}")
-            if value is not None and most is not None and value > most:
-                raise ConfigError(f"setting {name} must be at most {most:g}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -219,17 +196,17 @@ class Config(Section):
         """`base` (the defaults if none) with `values` in place of its own; an unknown name is an error."""
         config = cls() if base is None else base
         for name, value in values.items():
-            _refuse_unknown(name, [f.name for f in fields(config)], "")
+            refuse_unknown(name, [f.name for f in fields(config)], "")
             current = getattr(config, name)
             if not isinstance(current, Section):
-                config = replace(config, **{name: _checked(name, value, get_type_hints(cls)[name])})
+                config = replace(config, **{name: checked(name, value, get_type_hints(cls)[name])})
                 continue
             if not isinstance(value, Mapping):
                 raise ConfigError(f"setting {name} is a group of settings, got {value!r}")
             hints = get_type_hints(type(current))
             for inner in value:
-                _refuse_unknown(inner, list(hints), f"{name}.")
-            changes = {inner: _checked(f"{name}.{inner}", v, hints[inner]) for inner, v in value.items()}
+                refuse_unknown(inner, list(hints), f"{name}.")
+            changes = {inner: checked(f"{name}.{inner}", v, hints[inner]) for inner, v in value.items()}
             config = replace(config, **{name: replace(current, **changes)})  # type: ignore[type-var, arg-type]
         return config
 
@@ -255,66 +232,15 @@ class Config(Section):
             section, _, inner = name.strip().rpartition(".")
             owner: Any = config
             if section:
-                _refuse_unknown(section, [f.name for f in fields(config)], "")
+                refuse_unknown(section, [f.name for f in fields(config)], "")
                 owner = getattr(config, section)
             if not isinstance(owner, Section):
                 raise ConfigError(f"setting {section} is not a group, so it has no {inner!r}")
             known = [f.name for f in fields(owner)]  # type: ignore[arg-type]
-            _refuse_unknown(inner, known, f"{section}." if section else "")
-            value = _parsed(name.strip(), raw.strip(), get_type_hints(type(owner))[inner])
+            refuse_unknown(inner, known, f"{section}." if section else "")
+            value = parsed(name.strip(), raw.strip(), get_type_hints(type(owner))[inner])
             config = Config.from_dict({section: {inner: value}} if section else {inner: value}, base=config)
         return config
-
-
-def _refuse_unknown(name: str, known: list[str], prefix: str) -> None:
-    if name in known:
-        return
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {prefix}{near[0]}?" if near else f"; known: {', '.join(known)}"
-    raise ConfigError(f"unknown setting {prefix}{name}{hint}")
-
-
-def _options(kind: Any) -> tuple[Any, bool]:
-    """The type of a setting without its `| None`, and whether none is allowed."""
-    if get_origin(kind) in (Union, types.UnionType):
-        inner = [k for k in get_args(kind) if k is not type(None)]
-        return inner[0], True
-    return kind, False
-
-
-def _checked(name: str, value: Any, kind: Any) -> Any:
-    """`value` if it is of the declared kind (a whole number will do for a float), else an error by name."""
-    kind, optional = _options(kind)
-    if value is None and optional:
-        return None
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise ConfigError(f"setting {name} must be one of {', '.join(get_args(kind))}, got {value!r}")
-        return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)) or value != value:
-        raise ConfigError(f"setting {name} must be {kind.__name__}, got {value!r}")
-    return value
-
-
-def _parsed(name: str, text: str, kind: Any) -> Any:
-    """Text of an override as the setting's type."""
-    kind, optional = _options(kind)
-    if optional and text.lower() == "none":
-        return None
-    if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"setting {name} must be true or false, got {text!r}")
-        return text.lower() == "true"
-    if kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            raise ConfigError(f"setting {name} must be {kind.__name__}, got {text!r}") from None
-    if get_origin(kind) is Literal:
-        return text
-    raise ConfigError(f"setting {name} is a group of settings; set one of its members, as in {name}.x=...")
 
 
 # The defaults are the numbers of the paper's appendix C; departures from them are named here.
@@ -334,15 +260,22 @@ PRESETS: dict[str, Config] = {
             schedule="cosine",
             weight_decay=0.1,
         ),
+        policy=PolicyConfig(inputs="auto", width=64, heads=4, feed_forward_size=128, attention="qkv"),
         training=TrainingConfig(
-            target="clicked",
+            alpha=0.02,
+            target="set",
+            requests="all",
+            demonstrations="exact",
             samples=8,
             hill_climbing=False,
             baseline="leave_one_out",
-            warm_start_epochs=1,
+            warm_start_epochs=6,
+            epochs=12,
             batch_size=256,
+            schedule="cosine",
+            weight_decay=0.01,
             clip_norm=1.0,
-            patience=3,
+            choose_by="reward",
         ),
     ),
     "tiny": Config(
@@ -356,6 +289,14 @@ PRESETS: dict[str, Config] = {
         training=TrainingConfig(epochs=2),
     ),
 }
+# What `best` is on a GPU: a larger policy, more samples, more epochs.
+PRESETS["large"] = replace(
+    PRESETS["best"],
+    policy=replace(PRESETS["best"].policy, width=128, heads=8, feed_forward_size=256, encoder_layers=3),
+    training=replace(
+        PRESETS["best"].training, alpha=0.01, samples=16, warm_start_epochs=12, epochs=24, batch_size=1024
+    ),
+)
 
 # The seven rows of the paper's ablation table, as overrides of the preset "paper".
 ABLATIONS: dict[str, tuple[str, ...]] = {
@@ -370,7 +311,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
 
 
 def preset(name: str) -> Config:
-    """The settings known by this name: `paper`, `best` or `tiny`."""
+    """The settings known by this name: `paper`, `best`, `best-ids` or `tiny`."""
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
