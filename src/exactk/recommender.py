@@ -23,7 +23,7 @@ from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
 from exactk.errors import ConfigError, ExactKError, InputError
 from exactk.evaluation import metrics
-from exactk.learning import phases, progress
+from exactk.learning import phases, progress, ranks
 from exactk.learning.decide import Decision, PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
 from exactk.problem.batch import Batch
@@ -62,14 +62,15 @@ class Recommender:
 
         With a folder, checkpoints and metrics.jsonl go there, and `resume=True` goes on after a kill or Ctrl-C as if
         nothing had happened. `show`: a progress bar on stderr. `track`: TensorBoard and MLflow, if installed.
+        Started by torchrun (or on Ray), the processes train one model together, each on its share of every batch.
         """
         if self.constraints is not None:
             train = train.constrained(self.constraints)
             valid = None if valid is None else valid.constrained(self.constraints)
         place = None if folder is None else Path(folder)
         vocabulary = train.vocabulary()
-        with ExitStack() as listening:
-            listeners = _listeners(place, show, track)
+        with ranks.joined(phases.chosen_device(self.config)) as told, ExitStack() as listening:
+            listeners = _listeners(place, show, track) if told.first else []
             for listener in listeners:
                 listening.callback(listener.close)
             run = phases.Run(place, resume, listeners)

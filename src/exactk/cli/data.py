@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import download_bar, emit, emit_json, emit_table, plain, progress_bar
+from exactk.cli.output import ADDRESS, RAY, download_bar, emit, emit_json, emit_table, plain, progress_bar
 from exactk.errors import InputError
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ def build_world(
 @build.command("frame")
 def build_frame(
     impressions: Path = typer.Option(
-        ..., "--impressions", help="CSV, JSON lines or Parquet: one row per card or item."
+        ...,
+        "--impressions",
+        help="CSV, JSON lines or Parquet, or a folder of such: one row per card or item.",
     ),
     out: Path = OUT,
     items: Path | None = typer.Option(None, "--items", help="Attributes and features of items."),
@@ -124,17 +126,37 @@ def build_frame(
         None, "--report", help="Keep what was dropped and why in this file (JSON)."
     ),
     rules: Path | None = RULES,
+    skip_bad: bool = typer.Option(
+        False, "--skip-bad", help="Of a folder of files, count those that cannot be read, and leave them out."
+    ),
+    on_ray: bool = RAY,
+    address: str | None = ADDRESS,
+    workers: int = typer.Option(1, "--workers", help="Processes that read files, with --ray."),
     as_json: bool = JSON,
 ) -> None:
     """Your own log of shown cards: a row per card with lists, or a row per shown item grouped by request_id."""
     from exactk.data import frame
 
-    found = frame.build_frame(
-        out, impressions, column_map(columns), items, users, _rules(rules),
-        item_columns=column_map(item_columns), user_columns=column_map(user_columns),
-        item_features=item_features, user_features=user_features, separator=separator, text_ids=text_ids,
-        bad_rows="error" if strict else "drop",
-    )  # fmt: skip
+    entities: dict[str, Any] = {
+        "item_columns": column_map(item_columns), "user_columns": column_map(user_columns),
+        "item_features": item_features, "user_features": user_features,
+    }  # fmt: skip
+    if on_ray or impressions.is_dir():
+        from exactk.scale.building import Reading, build_parts
+        from exactk.scale.placing import Placement
+
+        draft = str(out.absolute().with_name(f".{out.name}.reading"))
+        reading = Reading(draft, column_map(columns), separator, text_ids, strict, skip_bad)
+        with progress_bar("reading files", 100) as bar:
+            found = build_parts(
+                out, impressions.absolute(), reading, Placement(on_ray, address, workers), _rules(rules),
+                lambda done, total: bar(100 * done // total), items=items, users=users, **entities,
+            )  # fmt: skip
+    else:
+        found = frame.build_frame(
+            out, impressions, column_map(columns), items, users, _rules(rules), separator=separator,
+            text_ids=text_ids, bad_rows="error" if strict else "drop", **entities,
+        )  # fmt: skip
     if report is not None:
         report.write_text(
             json.dumps(plain(found.to_dict()), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"

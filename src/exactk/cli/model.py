@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import emit, emit_json, emit_table, plain, talk
+from exactk.cli.output import ADDRESS, RAY, emit, emit_json, emit_table, plain, talk
 from exactk.errors import DataError, ExactKError, InputError
 
 if TYPE_CHECKING:
@@ -42,10 +42,17 @@ def train(
     ),
     resume: bool = typer.Option(False, "--resume", help="Go on where an earlier run stopped."),
     track: bool = typer.Option(False, "--track", help="TensorBoard and MLflow, where installed."),
+    on_ray: bool = RAY,
+    address: str | None = ADDRESS,
+    workers: int = typer.Option(1, "--workers", help="Processes that train together, with --ray."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
-    """Train on the train split; the validation split decides when to stop. The test split is not touched."""
+    """Train on the train split; the validation split decides when to stop. The test split is not touched.
+
+    Started by torchrun, or with --ray, several processes train one model together.
+    """
     from exactk.data.dataset import Dataset
+    from exactk.learning import ranks
     from exactk.problem.constraints import load_rules
     from exactk.recommender import Recommender
 
@@ -54,8 +61,21 @@ def train(
     learned, held_out, _ = dataset.split(split, seed=seed)
     recommender = Recommender(settings, load_rules(rules) if rules else None)
     folder = run or out.with_name(out.name + ".run")
-    recommender.fit(learned, held_out, folder=folder, resume=resume, track=track)
-    recommender.save(out)
+    if on_ray:
+        from exactk.learning.progress import ProgressBar
+        from exactk.scale.placing import Placement
+        from exactk.scale.training import Lesson
+        from exactk.scale.training import train as train_on_ray
+
+        own = None if recommender.constraints is None else recommender.constraints.to_dict()
+        places = [str(path.absolute()) for path in (data, out, folder)]
+        lesson = Lesson(places[0], places[1], places[2], settings.to_dict(), own, split, seed)
+        recommender = train_on_ray(lesson, Placement(True, address, workers), resume, ProgressBar())
+    else:
+        recommender.fit(learned, held_out, folder=folder, resume=resume, track=track)
+        if not ranks.current().first:
+            return  # one of torchrun's other processes: the first one keeps and tells
+        recommender.save(out)
     figures = recommender.evaluate(held_out)
     if as_json:
         emit_json({"model": str(out), "run": str(folder), "valid": figures})

@@ -12,8 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 if TYPE_CHECKING:
     from exactk.bench.report import Report
+
+# Options that several commands share.
+RAY = typer.Option(False, "--ray", help="On a Ray cluster (extra `scale`).")
+ADDRESS = typer.Option(
+    None, "--address", help="Of the cluster; RAY_ADDRESS by default, else a local Ray starts and stops."
+)
 
 
 def talk(line: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import emit
+from exactk.cli.output import ADDRESS, RAY, emit
 from exactk.errors import MissingExtraError
 
 
@@ -19,7 +19,9 @@ def serve(
     ),
     host: str = typer.Option("127.0.0.1", "--host", help="Loopback unless told otherwise."),
     port: int = typer.Option(8000, "--port"),
-    workers: int = typer.Option(1, "--workers", help="Processes."),
+    workers: int = typer.Option(1, "--workers", help="Processes; with --ray, replicas."),
+    on_ray: bool = RAY,
+    address: str | None = ADDRESS,
     dataset: Path | None = typer.Option(
         None, "--data", help="A dataset folder whose requests the studio may show."
     ),
@@ -47,6 +49,14 @@ def serve(
         settings |= {"challenger": challenger, "challenger_share": share}
     if log is not None:
         settings["log"] = log
+    if on_ray:
+        from exactk.scale.deployment import serve_until_stopped
+        from exactk.scale.placing import Placement
+        from exactk.serving.settings import Settings, read_key_hashes
+
+        chosen = Settings(model=model and model.absolute(), key_hashes=read_key_hashes(keys), **settings)
+        serve_until_stopped(chosen, Placement(True, address, workers), host, port)
+        return
     run(model, host, port, workers, keys, **settings)
 
 

@@ -5,7 +5,7 @@ Knows no particular log; two layouts are told apart by their columns: `candidate
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,25 +72,62 @@ def build_frame(
     """
     if bad_rows not in ("error", "drop"):
         raise InputError(f"bad_rows must be 'error' or 'drop', got {bad_rows!r}")
-    source = str(impressions) if isinstance(impressions, str | Path) else "frame"
-    report, rules = Report(source), Constraints.of(constraints)
-    mapping = dict(columns or {})
-    reader = ColumnReader(source, separator, text_ids)
+    report = Report(str(impressions) if isinstance(impressions, str | Path) else "frame")
+    tables = sensible_impressions(impressions, dict(columns or {}), report, separator, text_ids, bad_rows)
+    return write_frame(
+        out, tables, report, columns, items, users, constraints, item_columns=item_columns, user_columns=user_columns,
+        item_features=item_features, user_features=user_features, text_ids=text_ids,
+    )  # fmt: skip
+
+
+def sensible_impressions(
+    source: Any,
+    mapping: dict[str, str],
+    report: Report,
+    separator: str | None = None,
+    text_ids: bool = False,
+    bad_rows: BadRows = "drop",
+) -> Iterator[pa.Table]:
+    """Those impressions of a frame or file that can be used, a piece at a time; the report tells of the others."""
+    reader = ColumnReader(report.source, separator, text_ids)
+    for piece in _pieces(source, mapping, reader, report, text_ids):
+        kept = _sensible(piece, report, bad_rows)
+        if len(kept):
+            yield kept
+
+
+def write_frame(
+    out: Path | str,
+    tables: Iterable[pa.Table],
+    report: Report,
+    columns: Mapping[str, str] | None = None,
+    items: Any = None,
+    users: Any = None,
+    constraints: Rules = None,
+    *,
+    item_columns: Mapping[str, str] | None = None,
+    user_columns: Mapping[str, str] | None = None,
+    item_features: Sequence[str] = (),
+    user_features: Sequence[str] = (),
+    text_ids: bool = False,
+) -> Report:
+    """Write a dataset folder from sensible impressions, wherever they come from; completes and returns the report."""
+    rules = Constraints.of(constraints)
     meta = Meta(
         constraint=rules.to_dict() if rules else None,
-        provenance={"source": "frame", "columns": mapping, "report": None},
+        provenance={"source": "frame", "columns": dict(columns or {}), "report": None},
     )
     met = {"item": pa.array([]), "user": pa.array([])}
     with DatasetWriter(out, meta) as writer:
-        for piece in _pieces(impressions, mapping, reader, report, text_ids):
-            kept = _sensible(piece, report, bad_rows)
-            if len(kept):
-                writer.write_impressions(kept)
-                report.impressions += len(kept)
-                met["item"] = _joined(met["item"], kept["candidates"])
-                met["user"] = _joined(met["user"], kept["user_id"])
+        for kept in tables:
+            writer.write_impressions(kept)
+            report.impressions += len(kept)
+            met["item"] = _joined(met["item"], kept["candidates"])
+            met["user"] = _joined(met["user"], kept["user_id"])
         if not report.impressions:
-            raise DataError(f"{source}: not one of {report.rows_read} rows could be used: {_summary(report)}")
+            raise DataError(
+                f"{report.source}: not one of {report.rows_read} rows could be used: {_summary(report)}"
+            )
         write_entities(
             writer, "item", items, met["item"], dict(item_columns or {}), item_features, text_ids, report
         )

@@ -15,9 +15,10 @@ from typing import Literal, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from exactk.errors import ConfigError, ExactKError
-from exactk.learning import checkpoint
+from exactk.learning import checkpoint, ranks
 from exactk.learning.process import (
     deterministic,
     private_randomness,
@@ -54,7 +55,8 @@ class Task:
     """A module, where its batches come from, its loss and what decides which of its weights are kept.
 
     `batches(epoch, start)` must yield the same batches whenever it is asked the same; `loss` may draw randomness
-    from the generator it is handed and from nowhere else. Without `validate` the last weights are kept.
+    from the generator it is handed and from nowhere else. Without `validate` the last weights are kept. Where several
+    processes train together, `batches` gives each its share, and `weight` of a batch what this share's mean counts.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Task:
     validate: Callable[[], dict[str, float]] | None = None
     score: str = "loss"
     higher_is_better: bool = False
+    weight: Callable[[int], float] = lambda _: 1.0
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,8 @@ class _Run:
             self.parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
         )
         self.generator = Generator(settings.device).manual_seed(settings.seed)
+        self.ranks = ranks.current()
+        self.lesson: Callable[[Batch, float, Generator], Step] = task.loss
         self.epoch = self.batch = self.step = 0
         self.total_steps = settings.epochs * task.batches_per_epoch
         self.best_score: float | None = None
@@ -158,13 +163,20 @@ class _Run:
     def learn(self, batch: Batch) -> None:
         """One step of gradient descent, and the position moved past its batch."""
         self.task.module.train()
-        step = self.task.loss(batch, self.step / self.total_steps, self.generator)
+        if (
+            self.ranks.world > 1
+        ):  # randomness of this step and rank alone: a checkpoint need not hold every rank's
+            torch.manual_seed(self.ranks.seed(self.settings.seed, self.step))
+            self.generator.manual_seed(self.ranks.seed(self.settings.seed + 1, self.step))
+        step = self.lesson(batch, self.step / self.total_steps, self.generator)
         self.optimiser.zero_grad()
-        step.loss.backward()  # type: ignore[no-untyped-call]
+        weight = self.task.weight(self.batch)
+        (step.loss if weight == 1.0 else step.loss * weight).backward()  # type: ignore[no-untyped-call]
         if self.settings.clip_norm:
             nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm)
         # Reading a number from a GPU waits for it: there, a NaN is looked for only when figures are read anyway.
-        if self.settings.device == "cpu":
+        # Nor may one of several ranks leave alone: the others would wait for it.
+        if self.settings.device == "cpu" and self.ranks.world == 1:
             self.refuse_not_a_number(step.loss.detach())
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self.settings, self.step, self.total_steps)
@@ -183,10 +195,12 @@ class _Run:
 
     def report_training(self) -> None:
         """Mean figures since the last report."""
-        self.refuse_not_a_number(self.sums["loss"])
-        means = {name: float(value) / self.counted for name, value in self.sums.items()}
+        means = ranks.mean_over_ranks(torch.stack([value.double() for value in self.sums.values()]))
+        told = dict(zip(self.sums, (means / self.counted).tolist(), strict=True))
         self.sums, self.counted = {}, 0
-        self.tell({"event": "train", **means, "samples_per_second": round(self.stopwatch.read(), 1)})
+        self.refuse_not_a_number(torch.tensor(told["loss"]))
+        rate = self.stopwatch.read() * self.ranks.world
+        self.tell({"event": "train", **told, "samples_per_second": round(rate, 1)})
 
     def validation_due(self) -> bool:
         every = self.settings.validate_every
@@ -200,7 +214,7 @@ class _Run:
         self.task.module.eval()
         with torch.no_grad():
             figures = self.task.validate()
-        score = figures[self.task.score]
+        score = ranks.agreed(figures[self.task.score])
         sign = 1.0 if self.task.higher_is_better else -1.0
         if not math.isnan(score) and (self.best_score is None or sign * score > sign * self.best_score):
             self.best_score, self.stale = score, 0
@@ -260,14 +274,20 @@ class _Run:
             self.restore(checkpoint.read(self.path))
         for listener in self.listeners:
             listener.begin(self.task.name, self.step)
+        if self.ranks.world > 1 and not self.done:
+            self.lesson = DistributedDataParallel(
+                _Lesson(self.task), broadcast_buffers=False, find_unused_parameters=True
+            )
 
     def save_if_due(self) -> None:
+        if self.ranks.world > 1 and self.step % LOG_EVERY:
+            return  # between reports each rank holds figures of its own
         if self.path is not None and time.monotonic() - self.saved_at >= self.settings.checkpoint_seconds:
             self.save()
 
     def save(self) -> None:
         """Everything needed to go on as if nothing had happened."""
-        if self.path is None:
+        if self.path is None or not self.ranks.first:
             return
         tensors = {
             **checkpoint.filed("weights", self.task.module.state_dict()),
@@ -303,6 +323,17 @@ class _Run:
         if self.path is None:
             return f"{where}; nothing was saved, as no folder was given"
         return f"{where} and saved in {self.path.parent}; the same call with resume=True (--resume) goes on from here"
+
+
+class _Lesson(nn.Module):
+    """A task's loss as the forward pass of a module, which is what torch averages gradients over ranks for."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.module, self.loss = task.module, task.loss
+
+    def forward(self, batch: Batch, progress: float, generator: Generator) -> Step:
+        return self.loss(batch, progress, generator)
 
 
 _FACTS = ("epoch", "batch", "step", "best_score", "stale", "done", "history", "counted")

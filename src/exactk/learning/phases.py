@@ -19,7 +19,7 @@ from exactk.config import Config, InputSizes
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
 from exactk.errors import ConfigError, DataError
-from exactk.learning import calibrate
+from exactk.learning import calibrate, ranks
 from exactk.learning.checkpoint import write_text
 from exactk.learning.fit import fit
 from exactk.learning.progress import Figures, Listener
@@ -169,7 +169,7 @@ def card_size_of(data: Dataset) -> int:
 
 def same_run(config: Config, train: Dataset, valid: Dataset | None, run: Run) -> None:
     """Note in run.json what is trained on what; refuse to resume a run that was about something else."""
-    if run.folder is None:
+    if run.folder is None or not ranks.current().first:
         return
     path = run.folder / "run.json"
     now: dict[str, Any] = {

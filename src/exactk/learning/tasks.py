@@ -14,8 +14,10 @@ from torch import Generator, Tensor
 
 from exactk.config import Config, PairValueConfig, RewardConfig, TrainingConfig
 from exactk.data.dataset import Dataset
+from exactk.data.order import epoch_order, in_batches
 from exactk.data.vocabulary import Vocabulary
-from exactk.learning import calibrate, losses
+from exactk.errors import DataError
+from exactk.learning import calibrate, losses, ranks
 from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import FitSettings, Step, Task
 from exactk.learning.rlfd import estimated_rewards, policy_step
@@ -42,14 +44,33 @@ class Data:
     seed: int
 
     def train_batches(self, batch_size: int) -> Callable[[int, int], Iterator[Batch]]:
-        """Batches of an epoch from a place on, shuffled by seed and epoch alone."""
-        return lambda epoch, start: self.train.batches(self.vocabulary, batch_size, self.seed, epoch, start)
+        """Batches of an epoch from a place on, shuffled by seed and epoch alone; of each, this process's share."""
+        told = ranks.current()
+
+        def shared(epoch: int, start: int) -> Iterator[Batch]:
+            windows = epoch_order(len(self.train), self.seed, epoch, start * batch_size)
+            for places in in_batches(windows, batch_size):
+                yield self.train.batch(self.vocabulary, told.share(places))
+
+        return shared
+
+    def train_weight(self, batch_size: int) -> Callable[[int], float]:
+        """What the share of a batch counts: the last one of an epoch may be dealt unevenly."""
+        told, rows = ranks.current(), len(self.train)
+        return lambda batch: told.weight(min(batch_size, rows - batch * batch_size))
 
     def valid_batches(self) -> Iterator[Batch]:
-        """The validation requests in their own order, on the device."""
-        if self.valid is not None:
-            for batch in self.valid.batches(self.vocabulary, VALIDATION_BATCH):
-                yield batch.to(self.device)
+        """The validation requests in their own order, on the device; this process's share of them."""
+        if self.valid is None:
+            return
+        told = ranks.current()
+        if len(self.valid) < told.world:
+            raise DataError(
+                f"{self.valid.path}: {len(self.valid)} validation requests are too few for {told.world} workers"
+            )
+        own = self.valid if told.world == 1 else self.valid.take(slice(told.rank, None, told.world))
+        for batch in own.batches(self.vocabulary, VALIDATION_BATCH):
+            yield batch.to(self.device)
 
 
 def fit_settings(
@@ -96,7 +117,7 @@ def value_task(
         figures = calibrate.reward_figures(*predictions(model, data.valid_batches()))
         if choice and isinstance(model, PairValue):
             told = [choice_losses(model, batch).mean(0).cpu() for batch in data.valid_batches()]
-            figures["choice_loss"] = float(torch.cat(told).mean())
+            figures["choice_loss"] = float(ranks.gathered(torch.cat(told)).mean())
         return {**figures, "loss": figures["log_loss"] + choice * figures.get("choice_loss", 0.0)}
 
     return Task(
@@ -108,6 +129,7 @@ def value_task(
         validate=None if data.valid is None else validate,
         score="loss",
         higher_is_better=False,
+        weight=data.train_weight(batch_size),
     )
 
 
@@ -147,7 +169,7 @@ def policy_task(
                 figures["reward"] = estimated_rewards(reward, batch, cards.unsqueeze(1), caution).squeeze(1)
             for name, values in figures.items():
                 told.setdefault(name, []).append(values.double().cpu())
-        return {name: float(torch.cat(values).nanmean()) for name, values in told.items()}
+        return {name: float(ranks.gathered(torch.cat(values)).nanmean()) for name, values in told.items()}
 
     return Task(
         name="policy",
@@ -158,6 +180,7 @@ def policy_task(
         validate=None if data.valid is None or training.choose_by == "last" else validate,
         score="reward" if training.choose_by == "reward" and reward is not None else "precision",
         higher_is_better=True,
+        weight=data.train_weight(training.batch_size),
     )
 
 
@@ -173,14 +196,14 @@ def shown_the_best(value: PairValue, batch: Batch) -> Batch:
 
 @torch.no_grad()
 def predictions(model: Ensemble, batches: Iterator[Batch]) -> tuple[Float[Tensor, "B"], Bool[Tensor, "B"]]:
-    """Logits of the logged cards, and whether they were clicked."""
+    """Logits of the logged cards, and whether they were clicked; those of all processes that train together."""
     logits, clicked = [], []
     for batch in batches:
         assert batch.card is not None
         assert batch.clicked is not None
         logits.append(model(batch, batch.card.unsqueeze(1)).squeeze(1).float().cpu())
         clicked.append(batch.clicked.cpu())
-    return torch.cat(logits), torch.cat(clicked)
+    return ranks.gathered(torch.cat(logits)), ranks.gathered(torch.cat(clicked))
 
 
 def mixed_precision(device: torch.device, precision: str) -> torch.autocast:

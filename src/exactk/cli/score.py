@@ -1,0 +1,71 @@
+"""`exactk score`: cards for a whole user base, on this machine or on a Ray cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from exactk.cli import app
+from exactk.cli.data import column_map
+from exactk.cli.output import ADDRESS, RAY, emit, emit_json, progress_bar
+
+
+@app.command("score")
+def score(
+    model: Path = typer.Argument(help="A model folder (exactk train)."),
+    source: Path = typer.Argument(
+        help="Requests: a dataset folder, a Parquet or JSON-lines file, or a folder of such files."
+    ),
+    out: Path = typer.Option(..., "--out", help="The folder of Parquet cards to write, or to go on with."),
+    columns: list[str] = typer.Option(
+        [], "--map", help="our_column=your_column, as user_id=uid; may be repeated."
+    ),
+    candidates: Path | None = typer.Option(
+        None, "--candidates", help="A file of item ids, one a line, offered to every user."
+    ),
+    k: int | None = typer.Option(None, "--k", "-k", help="Items on a card; the rows' own, else the model's."),
+    skip_bad: bool = typer.Option(
+        False, "--skip-bad", help="Count rows that cannot be used, and leave them out."
+    ),
+    rows: int = typer.Option(
+        65_536, "--rows", help="Requests of a part: what a killed job may have to redo."
+    ),
+    on_ray: bool = RAY,
+    address: str | None = ADDRESS,
+    workers: int = typer.Option(1, "--workers", help="Processes that score, with --ray."),
+    as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
+) -> None:
+    """Write a card for every request, partition by partition; run it again and only what is missing is made."""
+    from exactk.scale.placing import Placement
+    from exactk.scale.score import plain_candidates
+    from exactk.scale.score import score as run
+    from exactk.scale.scoring import Job
+
+    job = Job(
+        model=str(model),
+        out=str(out),
+        columns=column_map(columns),
+        candidates=None if candidates is None else plain_candidates(candidates, model),
+        k=k,
+        skip_bad=skip_bad,
+    )
+    with progress_bar("scoring", 100) as bar:
+        report = run(
+            job,
+            source,
+            Placement(on_ray, address, workers),
+            rows,
+            lambda done, total: bar(100 * done // max(1, total)),
+        )
+    if as_json:
+        emit_json(report.to_dict())
+        return
+    emit(
+        f"written: {out} ({report.requests:,} requests in {report.parts} parts, {report.parts_before} made before; "
+        f"{report.requests_per_second:,.0f} a second, {report.megabytes_most:,.0f} MB at most)"
+    )
+    if report.infeasible:
+        emit(f"{report.infeasible:,} requests have no valid card; their column 'problem' says why")
+    if report.bad:
+        emit(f"{report.bad:,} rows could not be used and were left out; the first: {report.examples[0]}")

@@ -1,0 +1,165 @@
+"""A log in many files into one dataset folder: each file read and checked by a worker, then put together in order.
+
+Knows the reader of `data.frame` and no other. What was read is kept beside the folder until all of it is, so that a
+job killed on the way goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from exactk.data.frame import Rules, sensible_impressions, write_frame
+from exactk.data.frame_check import EXAMPLES, Report
+from exactk.data.frame_files import tables_of
+from exactk.errors import DataError
+from exactk.scale.placing import HERE, Placement, Work, placed
+from exactk.scale.plan import Part, Plan, files_of, fingerprint, finished_parquet
+
+ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
+SPACING = (
+    1 << 32
+)  # rows of a file that has no request ids of its own are numbered from here on, times its number
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How every worker reads its files; plain values."""
+
+    draft: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+    separator: str | None = None
+    text_ids: bool = False
+    strict: bool = False
+    skip_bad: bool = False
+
+
+def build_parts(
+    out: Path,
+    source: Path,
+    reading: Reading,
+    placement: Placement = HERE,
+    constraints: Rules = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
+    **entities: Any,
+) -> Report:
+    """Write a dataset folder from the files below `source`; `entities` are the items and users, as for `build_frame`.
+
+    The rows of one request must stand in one file.
+    """
+    files = files_of(source, ENDINGS)
+    parts = tuple(Part(n, str(file), 0, 0, 0, 0) for n, file in enumerate(files))
+    about = {
+        "files": fingerprint(files),
+        "columns": dict(reading.columns),
+        "reading": [reading.separator, reading.text_ids, reading.strict, reading.skip_bad],
+    }
+    draft = Path(reading.draft)
+    plan = Plan(about, parts).kept_in(draft)
+    left = plan.open_parts(draft)
+    done = len(parts) - len(left)
+    for _ in placed(reader, reading, left, placement):
+        done += 1
+        progress(done, len(parts))
+    report = Report(str(source))
+    for part in parts:
+        _add(report, _report_of(draft / part.name), part.file)
+    built = write_frame(
+        out, _in_order(draft, parts), report, reading.columns, constraints=constraints,
+        text_ids=reading.text_ids, **entities,
+    )  # fmt: skip
+    shutil.rmtree(draft)
+    return built
+
+
+def reader(reading: Reading) -> Work:
+    """Reads and checks one file; its sensible rows and its report go into the draft."""
+
+    def read(part: Part) -> dict[str, Any]:
+        report = Report(part.file)
+        try:
+            _keep(part, reading, report)
+        except (DataError, OSError) as error:
+            if not reading.skip_bad:
+                raise DataError(str(error)) from error
+            report = Report(part.file)
+            report.drop("its file cannot be used", 0, "", str(error))
+            with finished_parquet(Path(reading.draft) / part.name, _told(report)):
+                pass
+        return {"part": part.number, "rows": report.rows_read}
+
+    return read
+
+
+def _keep(part: Part, reading: Reading, report: Report) -> None:
+    """Write the sensible rows of a file as they are read: memory does not grow with the file."""
+    own_ids = _has_request_ids(part.file, reading.columns)
+    with finished_parquet(Path(reading.draft) / part.name, _told(report)) as write:
+        for table in sensible_impressions(
+            part.file, dict(reading.columns), report, reading.separator, reading.text_ids,
+            "error" if reading.strict else "drop",
+        ):  # fmt: skip
+            write(table if own_ids else _numbered(table, part.number))
+
+
+def _told(report: Report) -> Callable[[], str]:
+    return lambda: json.dumps(report.to_dict(), ensure_ascii=False, default=str)
+
+
+def _in_order(draft: Path, parts: Sequence[Part]) -> Iterator[pa.Table]:
+    """The sensible rows of all files, in the files' order; a request cut in two by the end of a file is an error."""
+    last: tuple[Any, str] | None = None
+    for part in parts:
+        with pq.ParquetFile(draft / part.name) as file:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group)
+                ids = table["request_id"]
+                if group == 0 and last is not None and ids[0].as_py() == last[0]:
+                    raise DataError(
+                        f"request {last[0]!r} begins in {last[1]} and goes on in {part.file}; "
+                        "the rows of a request must stand in one file"
+                    )
+                last = (ids[-1].as_py(), part.file)
+                yield table
+
+
+def _report_of(path: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((pq.read_metadata(path).metadata or {})[b"exactk"])
+    return told
+
+
+def _add(report: Report, part: Mapping[str, Any], file: str) -> None:
+    """Sum up; examples say which file they are from."""
+    report.rows_read += part["rows_read"]
+    for name in ("dropped", "notes"):
+        held = getattr(report, name)
+        for reason, entry in part[name].items():
+            into = held.setdefault(reason, {"rows": 0, "examples": []})
+            into["rows"] += entry["rows"]
+            room = EXAMPLES - len(into["examples"])
+            into["examples"] += [
+                {"file": file, **example} if isinstance(example, dict) else example
+                for example in entry["examples"][:room]
+            ]
+
+
+def _has_request_ids(file: str, columns: Mapping[str, str]) -> bool:
+    named = columns.get("request_id", "request_id")
+    first: pa.Table = next(iter(tables_of(file)))
+    return named in first.column_names
+
+
+def _numbered(table: pa.Table, number: int) -> pa.Table:
+    """Rows of different files must not share a number."""
+    place = table.column_names.index("request_id")
+    ids = pc.add(table["request_id"], pa.scalar(np.int64(number) * SPACING))
+    return table.set_column(place, "request_id", ids)

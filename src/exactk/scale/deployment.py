@@ -1,0 +1,62 @@
+"""The service of one machine as a Ray Serve deployment: the same app in every replica.
+
+Knows no route: `serving.app` is what answers.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from exactk.errors import ConfigError
+from exactk.scale.cluster import cluster
+from exactk.scale.placing import Placement
+from exactk.serving.settings import Settings
+
+NAME = "exactk"
+
+
+def application(settings: Settings, replicas: int) -> Any:
+    """What `serve run` and `serve.run` take; settings travel as JSON, the app is made where it runs."""
+    from ray import serve
+
+    written = settings.to_json()
+
+    def app() -> Any:
+        from exactk.serving.app import create_app
+
+        return create_app(Settings.from_json(written))
+
+    ingress: Any = serve.ingress(app)(type("ExactK", (), {}))
+    deploy: Any = serve.deployment(name=NAME, num_replicas=replicas, ray_actor_options={"num_cpus": 1})
+    return deploy(ingress).bind()
+
+
+@contextmanager
+def deployed(settings: Settings, placement: Placement, host: str, port: int) -> Iterator[str]:
+    """The service, ready, for the time of a `with` block; yields its address."""
+    for name in ("model", "challenger", "dataset"):
+        folder = getattr(settings, name)
+        if folder is not None and not folder.is_dir():
+            raise ConfigError(f"the {name} folder {folder} does not exist")
+    with cluster(placement.address, placement.workers):
+        from ray import serve
+
+        serve.start(http_options={"host": host, "port": port})
+        try:
+            serve.run(application(settings, placement.workers), name=NAME, route_prefix="/")
+            yield f"http://{host}:{port}"
+        finally:
+            serve.shutdown()  # type: ignore[no-untyped-call]
+
+
+def serve_until_stopped(settings: Settings, placement: Placement, host: str, port: int) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with deployed(settings, placement, host, port):
+        stop.wait()

@@ -1,0 +1,200 @@
+"""A long job as parts that are done or not done: which rows of which file, and what was made of each.
+
+Knows no model and no Ray. A part is finished when its file is there; it appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from exactk.errors import ConfigError, DataError
+
+ENDINGS = (".parquet", ".jsonl", ".ndjson")
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows first_row .. first_row + num_rows - 1 of one file; `place` and `end` are row groups, or bytes of text."""
+
+    number: int
+    file: str
+    first_row: int
+    num_rows: int
+    place: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        """The file its result is kept in."""
+        return f"part-{self.number:06d}.parquet"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All parts of a job, and what it is about: going on with a plan that is about something else is refused."""
+
+    about: dict[str, Any]
+    parts: tuple[Part, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all parts."""
+        return sum(part.num_rows for part in self.parts)
+
+    def kept_in(self, folder: Path) -> Plan:
+        """This plan, noted in the folder; or an error where the folder holds the work of another."""
+        path = folder / PLAN
+        if path.is_file():
+            try:
+                before = json.loads(path.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise DataError(f"{path} is damaged: {error}; choose another folder") from error
+            _refuse_other(folder, before, json.loads(json.dumps(self.to_dict())))
+            return self
+        if folder.is_dir() and any(folder.iterdir()):
+            raise DataError(f"{folder} is not empty and holds no {PLAN}; choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n")
+        return self
+
+    def open_parts(self, folder: Path) -> tuple[Part, ...]:
+        """The parts whose result is not there yet."""
+        there = {entry.name for entry in os.scandir(folder)}
+        return tuple(part for part in self.parts if part.name not in there)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {"about": self.about, "parts": [asdict(part) for part in self.parts]}
+
+
+def _refuse_other(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    for name in sorted({*before.get("about", {}), *now["about"]}):
+        was, is_now = before.get("about", {}).get(name), now["about"].get(name)
+        if was != is_now:
+            raise ConfigError(
+                f"{folder} holds the work of another job: its {name} was {was!r}, now it is {is_now!r}; "
+                "go on with the same, or choose another folder"
+            )
+    if before.get("parts") != now["parts"]:
+        raise ConfigError(f"{folder} cannot be gone on with: the files it was made from have changed since")
+
+
+def files_of(source: Path, endings: tuple[str, ...] = ENDINGS) -> tuple[Path, ...]:
+    """The files of a source, in order of their names: a file, or the files below a folder that have known endings."""
+    if source.is_file():
+        files = [source]
+    elif source.is_dir():
+        files = sorted(f for f in source.rglob("*") if f.suffix.lower() in endings and f.is_file())
+    else:
+        raise DataError(f"{source}: there is no such file or folder")
+    for file in files:
+        if file.suffix.lower() not in endings:
+            raise DataError(f"{file}: known endings are {', '.join(endings)}")
+    if not files:
+        raise DataError(f"{source} holds no file ending in {', '.join(endings)}")
+    return tuple(files)
+
+
+def parts_of(files: Sequence[Path], rows: int) -> tuple[Part, ...]:
+    """The files cut into parts of about `rows` rows, never across files; a row group of Parquet is never cut.
+
+    A Parquet file whose end is damaged, so that nobody knows its row groups, is one part of unknown size (0 rows).
+    """
+    parts: list[Part] = []
+    for file in files:
+        cut = _parquet_cuts(file, rows) if file.suffix.lower() == ".parquet" else _text_cuts(file, rows)
+        for first_row, num_rows, place, end in cut:
+            parts.append(Part(len(parts), str(file), first_row, num_rows, place, end))
+    return tuple(parts)
+
+
+def _parquet_cuts(file: Path, rows: int) -> Iterator[tuple[int, int, int, int]]:
+    try:
+        metadata = pq.read_metadata(file)
+    except (pa.ArrowException, OSError):
+        yield 0, 0, 0, 0
+        return
+    sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
+    first_row = group = 0
+    while group < len(sizes):
+        end, taken = group, 0
+        while end < len(sizes) and (taken == 0 or taken + sizes[end] <= rows):
+            taken, end = taken + sizes[end], end + 1
+        if taken:
+            yield first_row, taken, group, end
+        first_row, group = first_row + taken, end
+
+
+def _text_cuts(file: Path, rows: int) -> Iterator[tuple[int, int, int, int]]:
+    first_row = place = end = count = 0
+    with file.open("rb") as lines:
+        for line in lines:
+            end, count = end + len(line), count + 1
+            if count == rows:
+                yield first_row, count, place, end
+                first_row, place, count = first_row + count, end, 0
+    if count:
+        yield first_row, count, place, end
+
+
+def fingerprint(files: Sequence[Path]) -> str:
+    """Changes when a file is replaced, grows or shrinks; reads none of them."""
+    told = hashlib.sha256()
+    for file in files:
+        state = file.stat()
+        told.update(f"{file.name}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+    return told.hexdigest()[:16]
+
+
+@contextmanager
+def finished_parquet(path: Path, told: Callable[[], str]) -> Iterator[Callable[[pa.Table], None]]:
+    """Yield a function that appends to a file which appears at the end of the block, `told()` in its metadata.
+
+    Written beside, flushed, renamed: two processes that make the same part leave one of two equal files.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
+    writer: pq.ParquetWriter | None = None
+
+    def write(table: pa.Table) -> None:
+        nonlocal writer
+        if writer is None:
+            writer = pq.ParquetWriter(beside, table.schema, compression="zstd", write_page_checksum=True)
+        try:
+            writer.write_table(table.select(writer.schema.names).cast(writer.schema))
+        except (KeyError, pa.ArrowInvalid) as error:
+            raise DataError(f"its columns change from one row to the next: {error}") from error
+
+    try:
+        yield write
+        if writer is None:
+            write(pa.table({}))
+        assert writer is not None
+        writer.add_key_value_metadata({"exactk": told()})
+        writer.close()
+        _move(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A small text file, replaced in one step."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
+    beside.write_text(text, encoding="utf-8")
+    _move(beside, path)
+
+
+def _move(beside: Path, path: Path) -> None:
+    with beside.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(beside, path)

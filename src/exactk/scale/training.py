@@ -1,0 +1,135 @@
+"""Training on Ray: the trainer of one machine, started on every worker by Ray Train, started again where one dies.
+
+Knows no step, no loss and no gradient: a worker runs `Recommender.fit`, which finds the others by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exactk.config import Config
+from exactk.data.dataset import Dataset
+from exactk.data.split import Method
+from exactk.errors import ConfigError, ExactKError
+from exactk.learning import ranks
+from exactk.learning.checkpoint import write_text
+from exactk.learning.progress import Listener
+from exactk.problem.constraints import Constraints
+from exactk.recommender import Recommender
+from exactk.scale.cluster import cluster
+from exactk.scale.following import following
+from exactk.scale.placing import Placement
+
+FAILURES = 3  # of workers that a run survives
+REFUSAL = "refused.txt"  # what a worker found wrong that no second try mends
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What to train on what, and where to keep it; plain values. All paths must be seen by every worker."""
+
+    data: str
+    out: str
+    run: str
+    config: dict[str, Any]
+    rules: dict[str, Any] | None = None
+    split: Method | None = None
+    seed: int = 0
+
+    def views(self) -> tuple[Dataset, Dataset]:
+        """The train and validation part of the data."""
+        train, valid, _ = Dataset.open(self.data).split(self.split, seed=self.seed)
+        return train, valid
+
+    def recommender(self) -> Recommender:
+        """Nothing learned yet."""
+        rules = None if self.rules is None else Constraints.from_dict(self.rules)
+        return Recommender(Config.from_dict(self.config), rules)
+
+
+def train(
+    lesson: Lesson, placement: Placement, resume: bool = False, listener: Listener | None = None
+) -> Recommender:
+    """Train on `placement.workers` workers and return what they learned; figures reach the listener as they come.
+
+    A worker that dies takes the run back to its last checkpoint, not to its beginning.
+    """
+    run = Path(lesson.run)
+    if (run / "run.json").exists() and not resume:
+        raise ConfigError(f"{run} holds an earlier run: resume it (resume=True) or choose another folder")
+    run.mkdir(parents=True, exist_ok=True)
+    (run / REFUSAL).unlink(missing_ok=True)
+    on_gpu = _on_gpu(lesson)
+    cpus = max(1, (os.cpu_count() or 1) // placement.workers)
+    with cluster(placement.address, placement.workers, cpus), following(run / "metrics.jsonl", listener):
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train.torch import TorchConfig, TorchTrainer
+
+        trainer = TorchTrainer(
+            learn,
+            train_loop_config={"lesson": lesson},
+            torch_config=TorchConfig(backend="nccl" if on_gpu else "gloo"),
+            scaling_config=ScalingConfig(
+                num_workers=placement.workers,
+                use_gpu=on_gpu,
+                resources_per_worker=_room(on_gpu, cpus, placement),
+            ),
+            run_config=RunConfig(
+                name="ray",
+                storage_path=str(run.absolute()),
+                failure_config=FailureConfig(max_failures=FAILURES),
+            ),
+        )
+        try:
+            trainer.fit()
+        except Exception as error:  # Ray has many ways to say that its workers are gone
+            if (run / REFUSAL).exists():
+                raise ConfigError((run / REFUSAL).read_text(encoding="utf-8")) from error
+            raise ExactKError(
+                f"training on Ray ended early: {_first_line(error)}; resume it to go on"
+            ) from error
+    if (run / REFUSAL).exists():
+        raise ConfigError((run / REFUSAL).read_text(encoding="utf-8"))
+    return Recommender.load(lesson.out)
+
+
+def learn(config: dict[str, Any]) -> None:
+    """What each worker does; the first one keeps the model."""
+    lesson: Lesson = config["lesson"]
+    refusal = Path(lesson.run) / REFUSAL
+    if refusal.exists():
+        return
+    try:
+        train, valid = lesson.views()
+        recommender = lesson.recommender()
+        recommender.fit(train, valid, folder=lesson.run, resume=True, show=False)
+    except ExactKError as error:  # a second try would meet it again: it is told, and the try ends at once
+        write_text(refusal, str(error))
+        if ranks.current().world == 1:
+            return
+        raise  # the others may be waiting for this one
+    if ranks.current().first:
+        recommender.save(lesson.out)
+
+
+def _on_gpu(lesson: Lesson) -> bool:
+    asked = lesson.config["training"]["device"]
+    if asked != "auto":
+        return bool(asked == "cuda")
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _room(on_gpu: bool, cpus: int, placement: Placement) -> dict[str, float]:
+    """What a worker reserves: as many threads as it gets cores of this machine; on a cluster, one."""
+    own = 1 if placement.address or os.environ.get("RAY_ADDRESS") else cpus
+    return {"CPU": own, "GPU": 1} if on_gpu else {"CPU": own}
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__
