@@ -49,6 +49,7 @@ def test_cards_are_the_models_own_whatever_the_rules(num_candidates: int, longes
         {"beam": 1},
         {"beam": 6},
         {"cell": "gru"},
+        {"affinity": 4},
     ],
     ids=str,
 )

@@ -38,9 +38,9 @@ def _root(
     """Results go to stdout, talk and progress to stderr. Exit 0: fine, 1: our fault, 2: yours."""
 
 
-from exactk.cli import bench, compare, data, demo, model, score, serve, solve  # noqa: E402  (commands register themselves on `app`)
+from exactk.cli import bench, compare, data, demo, model, reproduce, score, serve, solve  # noqa: E402  (commands register themselves on `app`)
 
-__all__ = ["app", "bench", "compare", "data", "demo", "main", "model", "score", "serve", "solve"]
+__all__ = ["app", "bench", "compare", "data", "demo", "main", "model", "reproduce", "score", "serve", "solve"]
 
 
 def main() -> None:

@@ -94,7 +94,12 @@ class CardGraph(nn.Module):
             "user",
         )
         nodes = (inputs.item_weight(item) + inputs.user_weight(user).unsqueeze(1)).relu()
-        return self.policy.pointer.encode(self.policy.encoder(nodes, named["present"]), named["present"])
+        encoded = self.policy.pointer.encode(self.policy.encoder(nodes, named["present"]), named["present"])
+        if self.policy.affinity is None:
+            return encoded
+        given = (named.get("user", nothing), named.get("item", nothing))
+        features = (named.get("user_features"), named.get("item_features"))
+        return encoded._replace(affinity=self.policy.affinity.score(*given, *features))
 
     def best(
         self, beams: Beams, encoded: Encoded, state: State, graph: Tensor, t: int, width: int

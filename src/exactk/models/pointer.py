@@ -21,6 +21,7 @@ class Encoded(NamedTuple):
     glimpse_keys: Float[Tensor, "B N D"]  # 2 W_D2 h_j, doubled for `additive`
     pointer_keys: Float[Tensor, "B N D"]  # 2 W_D4 h_j
     present: Bool[Tensor, "B N"] | None  # none: all positions are real
+    affinity: Float[Tensor, "B N"] | None = None  # of user and item, added to the scores of every step
 
 
 class State(NamedTuple):
@@ -95,7 +96,8 @@ class Pointer(nn.Module):
             glimpse = glimpse.masked_fill(~encoded.present.unsqueeze(1), torch.finfo(glimpse.dtype).min)
         context = glimpse.softmax(-1) @ encoded.nodes  # B R D
         query = self.pointer_query(torch.cat([decoded, context], -1))
-        return additive(query, encoded.pointer_keys, self.pointer_vector)
+        scores = additive(query, encoded.pointer_keys, self.pointer_vector)
+        return scores if encoded.affinity is None else scores + encoded.affinity.unsqueeze(1)
 
     def _advance(self, inputs: Float[Tensor, "B S D"], state: State) -> State:
         B, S, L, D = state.hidden.shape

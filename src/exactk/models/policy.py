@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from exactk.config import InputSizes, PolicyConfig
+from exactk.models.affinity import Affinity
 from exactk.models.encoder import Encoder
 from exactk.models.initial import initialise
 from exactk.models.inputs import InputLayer, Vectors
@@ -31,12 +32,20 @@ class Policy(nn.Module):
         self.inputs = InputLayer(Vectors(config.inputs, sizes, config.embedding_size), config.width)
         self.encoder = Encoder(config)
         self.pointer = Pointer(config)
+        self.affinity = (
+            Affinity(config.inputs, sizes, config.affinity, config.affinity_dropout)
+            if config.affinity
+            else None
+        )
         initialise(self, generator)
+        if self.affinity is not None:
+            self.affinity.start_small()
 
     def encode(self, batch: Batch) -> Encoded:
         """The requests' graphs as node embeddings and keys."""
         present = None if bool(batch.present.all()) else batch.present
-        return self.pointer.encode(self.encoder(self.inputs(batch), present), present)
+        encoded = self.pointer.encode(self.encoder(self.inputs(batch), present), present)
+        return encoded if self.affinity is None else encoded._replace(affinity=self.affinity(batch))
 
     def start(self, encoded: Encoded, num_rows: int = 1) -> State:
         """The state before the first choice, for `num_rows` rows (samples, beams) per request."""

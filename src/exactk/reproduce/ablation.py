@@ -1,0 +1,59 @@
+"""`reproduce ablation`: the seven rows of the paper's Table 2, then rows for our own options.
+
+Knows which settings make which row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from exactk.bench.report import Report
+from exactk.config import ABLATIONS
+from exactk.reproduce import methods, paper
+from exactk.reproduce.cells import Cell, Options, run_cells
+from exactk.reproduce.sources import Place
+from exactk.reproduce.summary import difference, figures
+
+COLUMN = "k4-n20"
+ROWS = ("ablation_1", "ablation_2", "ablation_3", "ablation_4", "ablation_5", "ablation_6", "paper")
+# Ours, each one step away from the row before it; fewer seeds, because they explain and do not compete.
+OWN = {
+    "own_clicked": "the clicked item as target of every step",
+    "own_loo": "and rewards against the other samples (leave one out)",
+    "own_affinity_16": "the clicked item alone, and <p_u, q_i> of rank 16 in the scores",
+    "best_ids": "preset best-ids: rank 32, dropout, batches of 128",
+}
+OWN_SEEDS = (0, 1)
+
+
+def run(place: Place, options: Options) -> Report:
+    """Rows 1 to 7 beside the paper's, the first step's top K of row 7, then our own."""
+    place.need(COLUMN)
+    quick = options.quick
+    ours = list(OWN)[:1] if quick else list(OWN)
+    cells = [Cell(COLUMN, name) for name in ROWS]
+    seeds = options.seeds[:1] if quick else OWN_SEEDS
+    cells += [Cell(COLUMN, name, None if name == "best_ids" else seeds) for name in ours]
+    found = run_cells(cells, place, options)
+    rows: list[dict[str, Any]] = []
+    last = found[COLUMN, "paper"]
+    for number, (name, title) in enumerate(zip(ROWS, ABLATIONS, strict=True)):
+        result = found[COLUMN, name]
+        row: dict[str, Any] = {"row": number + 1, "setting": title, **figures(result)}
+        row["paper_P"], row["paper_HR"] = paper.ABLATION[number]
+        if result is not last and result.ways:
+            row["row_7_minus_this"] = difference(last, result)
+        rows.append(row)
+    rows.append(
+        {"row": 8, "setting": "row 7, top K of the first step's scores", **figures(last, "first step")}
+    )
+    for number, name in enumerate(ours):
+        settings = list(getattr(methods, name).overrides)
+        rows.append(
+            {"row": 9 + number, "setting": OWN[name], "overrides": settings, **figures(found[COLUMN, name])}
+        )
+    notes = [
+        "Rows 1 to 7 are preset `paper` with the overrides of config.ABLATIONS; epochs are chosen on validation P@4.",
+        f"Rows 9 and on of ours have seeds {list(seeds)}, best-ids all.",
+    ]
+    return Report("reproduce ablation", rows, (), notes, options.seeds, quick)

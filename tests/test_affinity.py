@@ -1,0 +1,61 @@
+"""The affinity of users and items inside a policy's scores."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from exactk.bench.made import made_batch, made_policy
+from exactk.config import InputSizes, PolicyConfig
+from exactk.models.affinity import Affinity
+
+SIZES = InputSizes(num_users=3, num_items=4)
+BIG = InputSizes(num_users=50, num_items=1_000)
+
+
+@torch.no_grad()
+def test_affinity_is_the_inner_product_plus_the_items_bias() -> None:
+    affinity = Affinity("ids", SIZES, 2)
+    assert affinity.users is not None
+    assert affinity.items is not None
+    affinity.users.weight[1] = torch.tensor([2.0, -1.0])
+    affinity.items.weight[3] = torch.tensor([0.5, 3.0, 10.0])
+    affinity.items.weight[2] = torch.tensor([1.0, 1.0, -4.0])
+    scores = affinity.score(torch.tensor([1]), torch.tensor([[3, 2]]), None, None)
+    assert scores.tolist() == [[2 * 0.5 - 1 * 3 + 10, 2 - 1 - 4]]
+
+
+@torch.no_grad()
+def test_features_add_a_linear_part() -> None:
+    affinity = Affinity("features", InputSizes(3, 4, user_feature_size=1, item_feature_size=1), 1)
+    assert affinity.users is None
+    assert affinity.from_user is not None
+    assert affinity.from_item is not None
+    affinity.from_user.weight[:], affinity.from_user.bias[:] = 2.0, 1.0
+    affinity.from_item.weight[:], affinity.from_item.bias[:] = (
+        torch.tensor([[3.0], [5.0]]),
+        torch.tensor([0.0, 7.0]),
+    )
+    scores = affinity.score(
+        torch.tensor([0]), torch.tensor([[0]]), torch.tensor([[4.0]]), torch.tensor([[[10.0]]])
+    )
+    assert scores.item() == pytest.approx((2 * 4 + 1) * (3 * 10) + 5 * 10 + 7)
+
+
+@torch.no_grad()
+def test_a_policy_adds_its_affinity_to_the_scores_of_every_step() -> None:
+    batch = made_batch(5, 6, 3, 1.0, 0, BIG)
+    policy = made_policy(0, PolicyConfig(affinity=4), BIG)
+    assert policy.affinity is not None
+    cards = torch.tensor([[[0, 3, 5]]]).expand(5, 1, 3)
+    with_it = policy.replay(policy.encode(batch), cards)
+    without = policy.replay(policy.encode(batch)._replace(affinity=None), cards)
+    added = policy.affinity(batch)[:, None, None].expand_as(without)
+    torch.testing.assert_close(with_it - without, added, atol=1e-5, rtol=0)
+    assert added.abs().max() > 0
+
+
+def test_without_the_setting_a_policy_has_no_such_tables() -> None:
+    assert not [
+        name for name, _ in made_policy(0, PolicyConfig(), BIG).named_parameters() if "affinity" in name
+    ]
