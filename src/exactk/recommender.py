@@ -68,7 +68,7 @@ class Recommender:
             train = train.constrained(self.constraints)
             valid = None if valid is None else valid.constrained(self.constraints)
         place = None if folder is None else Path(folder)
-        vocabulary = train.vocabulary()
+        vocabulary = train.vocabulary(self.config.vocabulary.user_rows, self.config.vocabulary.item_rows)
         with ranks.joined(phases.chosen_device(self.config)) as told, ExitStack() as listening:
             listeners = _listeners(place, show, track) if told.first else []
             for listener in listeners:

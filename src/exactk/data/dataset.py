@@ -115,18 +115,23 @@ class Dataset:
         train, validation, held_out = (Dataset(self.folder, rows, self._own_rules) for rows in parts)
         return train, validation, held_out
 
-    def vocabulary(self) -> Vocabulary:
-        """The users and candidates this view meets, and how to scale their features. Call it on train."""
+    def vocabulary(self, user_rows: int = 0, item_rows: int = 0) -> Vocabulary:
+        """The users and candidates this view meets, and how to scale their features. Call it on train.
+
+        With a number of rows, ids are hashed into so many and none is kept.
+        """
         index = self.folder.index
         users = np.unique(index.user[self.rows]).astype(np.int64)
         met = np.zeros(len(index.item_features), bool)
         mark_met(self.rows, index.candidate_start, index.candidates, met)
         items = np.flatnonzero(met)
         return Vocabulary(
-            user_ids=self.folder.user_ids.take(pa.array(users)),
-            item_ids=self.folder.item_ids.take(pa.array(items)),
+            user_ids=self.folder.user_ids.take(pa.array(users[:0] if user_rows else users)),
+            item_ids=self.folder.item_ids.take(pa.array(items[:0] if item_rows else items)),
             user_scaling=Scaling.fitted(index.user_features, users) if index.user_features.shape[1] else None,
             item_scaling=Scaling.fitted(index.item_features, items) if index.item_features.shape[1] else None,
+            user_rows=user_rows,
+            item_rows=item_rows,
         )
 
     def num_batches(self, batch_size: int) -> int:

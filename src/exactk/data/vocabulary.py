@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 
+from exactk.data.hashing import hashed_rows
 from exactk.data.table import RowLookup, combine
 from exactk.errors import DataError, InputError
 
@@ -59,23 +60,29 @@ class Scaling:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Ids in their external form; the id at place i has index i + 1. Scalings are None where train had no features."""
+    """Ids in their external form; the id at place i has index i + 1. Scalings are None where train had no features.
+
+    With `user_rows` or `item_rows`, those ids are hashed into so many rows instead: none is kept, all are known, and
+    two may share a row.
+    """
 
     user_ids: pa.Array
     item_ids: pa.Array
     user_scaling: Scaling | None = None
     item_scaling: Scaling | None = None
+    user_rows: int = 0
+    item_rows: int = 0
     _tables: dict[str, dict[Hashable, int]] = field(default_factory=dict, repr=False)
 
     @property
     def num_users(self) -> int:
         """Rows of a user embedding: the users of train and one for everyone else."""
-        return len(self.user_ids) + 1
+        return (self.user_rows or len(self.user_ids)) + 1
 
     @property
     def num_items(self) -> int:
         """Rows of an item embedding: the items of train and one for everything else."""
-        return len(self.item_ids) + 1
+        return (self.item_rows or len(self.item_ids)) + 1
 
     @property
     def user_feature_size(self) -> int:
@@ -89,10 +96,14 @@ class Vocabulary:
 
     def index_users(self, ids: pa.Array) -> Int64[np.ndarray, "R"]:
         """Indices of a whole column of user ids."""
+        if self.user_rows:
+            return hashed_rows(ids, self.user_rows) + 1
         return RowLookup(self.user_ids)(ids) + 1
 
     def index_items(self, ids: pa.Array) -> Int64[np.ndarray, "R"]:
         """Indices of a whole column of item ids."""
+        if self.item_rows:
+            return hashed_rows(ids, self.item_rows) + 1
         return RowLookup(self.item_ids)(ids) + 1
 
     def user_index(self, user_id: Any) -> int:
@@ -106,10 +117,13 @@ class Vocabulary:
     def _index(self, kind: str, wanted: Any) -> int:
         ids = self.user_ids if kind == "user" else self.item_ids
         expected: type = int if pa.types.is_integer(ids.type) else str
+        rows = self.user_rows if kind == "user" else self.item_rows
         if isinstance(wanted, np.generic):
             wanted = wanted.item()
-        if wanted is not None and len(ids) and type(wanted) is not expected:
+        if wanted is not None and (rows or len(ids)) and type(wanted) is not expected:
             raise InputError(f"{kind} ids of this model are of type {expected.__name__}, got {wanted!r}")
+        if rows:
+            return int(hashed_rows(pa.array([wanted], ids.type), rows)[0]) + 1
         if (
             kind not in self._tables
         ):  # first single lookup: 3 million ids take a second, then each costs 50 ns
@@ -125,6 +139,8 @@ class Vocabulary:
             "format": _FORMAT,
             "num_users": self.num_users,
             "num_items": self.num_items,
+            "user_rows": self.user_rows,
+            "item_rows": self.item_rows,
             "user_scaling": _scaling_to_dict(self.user_scaling),
             "item_scaling": _scaling_to_dict(self.item_scaling),
         }
@@ -144,6 +160,8 @@ class Vocabulary:
                 item_ids=combine(pq.read_table(folder / "vocabulary-items.parquet")["id"]),
                 user_scaling=_scaling_from_dict(held["user_scaling"]),
                 item_scaling=_scaling_from_dict(held["item_scaling"]),
+                user_rows=held.get("user_rows", 0),
+                item_rows=held.get("item_rows", 0),
             )
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise DataError(f"{path} or a file beside it is missing or damaged: {error}") from error

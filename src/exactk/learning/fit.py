@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from exactk.errors import ConfigError, ExactKError
 from exactk.learning import checkpoint, ranks
+from exactk.learning.optimiser import Optimiser
 from exactk.learning.process import (
     deterministic,
     private_randomness,
@@ -137,10 +138,7 @@ class _Run:
         self.task, self.settings, self.listeners = task, settings, listeners
         self.device = torch.device(settings.device)
         self.path = None if folder is None else folder / f"{task.name}.safetensors"
-        self.parameters = [p for p in task.module.parameters() if p.requires_grad]
-        self.optimiser = torch.optim.AdamW(
-            self.parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-        )
+        self.optimiser = Optimiser(task.module, settings.learning_rate, settings.weight_decay)
         self.generator = Generator(settings.device).manual_seed(settings.seed)
         self.ranks = ranks.current()
         self.lesson: Callable[[Batch, float, Generator], Step] = task.loss
@@ -173,14 +171,12 @@ class _Run:
         weight = self.task.weight(self.batch)
         (step.loss if weight == 1.0 else step.loss * weight).backward()  # type: ignore[no-untyped-call]
         if self.settings.clip_norm:
-            nn.utils.clip_grad_norm_(self.parameters, self.settings.clip_norm)
+            self.optimiser.clip(self.settings.clip_norm)
         # Reading a number from a GPU waits for it: there, a NaN is looked for only when figures are read anyway.
         # Nor may one of several ranks leave alone: the others would wait for it.
         if self.settings.device == "cpu" and self.ranks.world == 1:
             self.refuse_not_a_number(step.loss.detach())
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.settings, self.step, self.total_steps)
-        self.optimiser.step()
+        self.optimiser.step(learning_rate(self.settings, self.step, self.total_steps))
         for name, value in {"loss": step.loss, **step.figures}.items():
             self.sums[name] = self.sums.get(name, 0.0) + value.detach()
         self.counted += 1
@@ -251,7 +247,7 @@ class _Run:
             f"{name} ({what})"
             for name, p in self.task.module.named_parameters()
             for what, t in (("weight", p), ("gradient", p.grad))
-            if t is not None and not torch.isfinite(t).all()
+            if t is not None and not torch.isfinite(t.coalesce().values() if t.is_sparse else t).all()
         ]
         found = (
             f"not finite: {', '.join(crooked[:3])}" if crooked else "weights and gradients are still finite"
@@ -292,7 +288,7 @@ class _Run:
         tensors = {
             **checkpoint.filed("weights", self.task.module.state_dict()),
             **checkpoint.filed("best", self.best_weights),
-            **checkpoint.filed("optimiser", checkpoint.optimiser_tensors(self.optimiser)),
+            **self.optimiser.tensors(),
             **checkpoint.filed("sums", self.sums),
             **checkpoint.filed("global", random_state(self.device)),
             "generator": self.generator.get_state(),
@@ -310,7 +306,7 @@ class _Run:
                     f"{self.path} was trained with {name} = {value}, now it is {mine}; restore the setting"
                 )
         self.task.module.load_state_dict(saved.part("weights"))
-        checkpoint.restore_optimiser(self.optimiser, saved.part("optimiser"))
+        self.optimiser.restore(saved)
         self.generator.set_state(saved.tensors["generator"])
         restore_random_state(saved.part("global"), self.device)
         self.best_weights = {name: t.to(self.device) for name, t in saved.part("best").items()}

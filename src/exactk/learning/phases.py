@@ -6,7 +6,7 @@ Knows the order of things only; what a phase learns is in `tasks.py`, how it run
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from exactk.errors import ConfigError, DataError
 from exactk.learning import calibrate, ranks
 from exactk.learning.checkpoint import write_text
 from exactk.learning.fit import fit
+from exactk.learning.optimiser import with_sparse_gradients
 from exactk.learning.progress import Figures, Listener
+from exactk.learning.rlfd import Binding
 from exactk.learning.tasks import Data, Measure, fit_settings, policy_task, predictions, value_task
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
@@ -69,6 +71,7 @@ class Run:
     folder: Path | None = None
     resume: bool = False
     listeners: Sequence[Listener] = ()
+    faster: Callable[[Policy], Binding] | None = None  # how to walk batches in training, where not by the model
 
 
 def train(
@@ -79,6 +82,8 @@ def train(
     same_run(config, train, valid, run)
     sizes = input_sizes(vocabulary)
     models = Models.untrained(config, sizes, card_size_of(train), needs_value(config, train)).to(device)
+    if config.vocabulary.sparse:
+        with_sparse_gradients(models.policy, models.value)
     phase_1 = Data(train, valid, vocabulary, device, config.training.seed)
     history: list[Figures] = []
     calibration = calibrate.Calibration()
@@ -105,7 +110,8 @@ def train(
             device,
             config.training.seed,
         )
-        task = policy_task(models.policy, models.value, phase_2, config, measure)
+        bind = None if run.faster is None else run.faster(models.policy)
+        task = policy_task(models.policy, models.value, phase_2, config, measure, bind)
         settings = fit_settings(config.training, config.training, device.type)
         history += fit(task, settings, run.folder, run.resume, run.listeners)
     return Trained(models, calibration, tuple(history))

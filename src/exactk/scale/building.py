@@ -122,6 +122,8 @@ def _in_order(draft: Path, parts: Sequence[Part]) -> Iterator[pa.Table]:
         with pq.ParquetFile(draft / part.name) as file:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group)
+                if not len(table):
+                    continue  # nothing of this file could be used
                 ids = table["request_id"]
                 if group == 0 and last is not None and ids[0].as_py() == last[0]:
                     raise DataError(

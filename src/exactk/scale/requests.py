@@ -102,17 +102,21 @@ class RequestTables:
         return np.asarray((row == -1).any(axis=1) & bool(self.fitted.constraints.fields))
 
     def batch(
-        self, users: pa.Array, row: Int64[np.ndarray, "B N"], card_size: Int64[np.ndarray, "B"]
+        self,
+        users: pa.Array,
+        candidates: pa.Array,
+        row: Int64[np.ndarray, "B N"],
+        card_size: Int64[np.ndarray, "B"],
     ) -> Batch:
-        """Requests of known users and items, or of strangers where no rule minds."""
+        """Requests of known users and items, or of strangers where no rule minds; `row` is their `places`."""
         self._refuse_type(users, self.user_row.ids, "user_id")
         present = row != -2
         known = np.maximum(row, -1)  # what is behind the end of a list reads as unknown
         user = self.user_row(users)
         group, cap = self.rules.caps(row, present)
         return Batch(
-            user=torch.from_numpy(self.user_index[user]),
-            item=torch.from_numpy(self.item_index[known]),
+            user=torch.from_numpy(self._user_index(users, user)),
+            item=torch.from_numpy(self._item_index(candidates, known, present)),
             present=torch.from_numpy(present),
             graph=torch.from_numpy(self._graph(row, present)),
             card_size=torch.from_numpy(card_size),
@@ -122,6 +126,21 @@ class RequestTables:
             user_features=None if self.user_features is None else self.user_features[torch.from_numpy(user)],
             item_features=None if self.item_features is None else self.item_features[torch.from_numpy(known)],
         )
+
+    def _user_index(self, users: pa.Array, row: Int64[np.ndarray, "B"]) -> Int64[np.ndarray, "B"]:
+        vocabulary = self.fitted.vocabulary
+        return vocabulary.index_users(users) if vocabulary.user_rows else self.user_index[row]
+
+    def _item_index(
+        self, candidates: pa.Array, row: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]
+    ) -> Int64[np.ndarray, "B N"]:
+        """Where ids are hashed, strangers have a row of their own like everybody else."""
+        vocabulary = self.fitted.vocabulary
+        if not vocabulary.item_rows:
+            return np.asarray(self.item_index[row])
+        index = np.zeros(row.shape, np.int64)
+        index[present] = vocabulary.index_items(candidates.flatten())
+        return index
 
     def _graph(
         self, row: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]

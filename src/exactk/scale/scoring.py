@@ -172,8 +172,8 @@ class Scorer:
         answers = Answers(len(sound))
         quick = np.flatnonzero(~long_way)
         if len(quick):
-            users = combine(sound["user_id"]).take(pa.array(quick))
-            self._decide(self.tables.batch(users, row[quick], sizes[quick]), answers, quick)
+            users, lists = (combine(sound[name]).take(pa.array(quick)) for name in ("user_id", "candidates"))
+            self._decide(self.tables.batch(users, lists, row[quick], sizes[quick]), answers, quick)
         requests = {
             place: Request(
                 sound["user_id"][place].as_py(), tuple(sound["candidates"][place].as_py()), int(sizes[place])
