@@ -28,12 +28,12 @@ RATES = (0.003, 0.001, 0.01, 0.0003)
 
 
 def settings_for(sizes: InputSizes, rates: Sequence[float] = RATES) -> list[Setting]:
-    """Inputs and learning rates in the order of promise; with features and few ids, both kinds are tried."""
+    """Inputs and learning rates in the order of promise; with features, those first: ids mostly add noise to them."""
     kinds: list[Inputs] = ["ids"]
     if sizes.user_feature_size and sizes.item_feature_size:
         kinds = ["features"]
         if sizes.num_users + sizes.num_items <= LARGE_TABLE:
-            kinds = ["both", "features"]
+            kinds = ["features", "both"]
     return [{"inputs": kind, "learning_rate": rate} for rate in rates for kind in kinds]
 
 
