@@ -175,7 +175,7 @@ def _start(job: Job) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-m", "exactk.evaluation.jobs", str(described), str(os.getpid())],
             stdout=file, stderr=file, stdin=subprocess.DEVNULL, env={**os.environ, **SINGLE},
-            start_new_session=True,  # Ctrl-C in a terminal reaches us alone; we end what we started
+            process_group=0,  # Ctrl-C in a terminal reaches us alone; we end what we started
         )  # fmt: skip
 
 
