@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exactk.bench.tables import exact_table
+from exactk.bench.tables import BLOCK, exact_table, renewed
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = sorted((ROOT / "results").glob("*.json"))
@@ -17,6 +17,18 @@ RESULTS = sorted((ROOT / "results").glob("*.json"))
 def test_the_readme_shows_the_measured_table() -> None:
     document = json.loads((ROOT / "results" / "bench-exact.json").read_text())
     assert exact_table(document) in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/rivals.md"])
+def test_the_tables_of_a_page_are_those_of_the_results(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert renewed(text, ROOT) == text, "python -m exactk.bench.tables makes them anew"
+
+
+def test_every_comparison_is_shown_in_full() -> None:
+    shown = {(match[2], match[3]) for match in BLOCK.finditer((ROOT / "docs" / "rivals.md").read_text())}
+    kept = {f"results/{path.name}" for path in RESULTS if path.name.startswith("compare-")}
+    assert {name for name, table in shown if table == "full_comparison"} == kept
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)

@@ -1,14 +1,25 @@
-"""Tables of the README, made from committed results: what stands there was measured.
+"""Tables of README and docs, made from committed results: what stands there was measured.
 
-Knows the shape of `results/*.json`, no benchmark.
+Knows the shape of `results/*.json`, no benchmark. `python -m exactk.bench.tables` writes every block anew; a block
+stands between `<!-- made from results/NAME.json: TABLE -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from exactk.evaluation.table import Comparison, Row
+from exactk.evaluation.verdict import markdown
 
 CELLS = ((50, 4), (50, 6), (200, 4), (200, 10), (500, 10))
 DENSITY = 0.9
+NUM_RIVALS = 5  # of a short table: the strongest; chance and popularity stand there, too
+BLOCK = re.compile(r"(<!-- made from (results/[\w.-]+\.json): (\w+) -->\n)(.*?)(\n<!-- end -->)", re.DOTALL)
 
 
 def exact_table(document: dict[str, Any]) -> str:
@@ -38,5 +49,84 @@ def exact_table(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def full_comparison(document: dict[str, Any]) -> str:
+    """Every row of a comparison, what it was made of, the verdict, and its goals."""
+    facts, budget = document["facts"], document["facts"]["budget"]
+    made = (
+        f"`{document['command']}`: {facts['train']:,} logged cards to train on, {facts['valid']:,} to tune on, "
+        f"{facts['judged']:,} test requests; {budget['trials']} trials of at most {budget['epochs']} epochs each."
+    )
+    goals = "\n".join(
+        f"- Goal {'met' if goal['met'] else 'missed'}: {goal['name']}: {goal['measured']:.4g} (goal {goal['goal']})."
+        for goal in document["goals"]
+    )
+    return "\n\n".join([made, markdown(Comparison.of(document)).strip() + ("\n" + goals if goals else "")])
+
+
+def short_comparison(document: dict[str, Any]) -> str:
+    """Our methods, the strongest rivals, popularity and chance; and the answer in one sentence."""
+    found = Comparison.of(document)
+    rivals = [row for row in found.rows if row.kind == "rival"]
+    plain = [
+        next((row for row in rivals if row.way.startswith(name)), None) for name in ("popularity", "random")
+    ]
+    shown = [row for row in found.rows if row.kind == "ours" or row in rivals[:NUM_RIVALS] or row in plain]
+    lines = ["| method | true value | of the optimum | ms a request |", "|---|---:|---:|---:|"]
+    lines += [_short_row(row) for row in shown]
+    return "\n".join([*lines, "", document["verdict"][0]])
+
+
+def _short_row(row: Row) -> str:
+    assert row.value is not None
+    assert row.share_of_optimum is not None
+    name = f"**{row.way}**" if row.kind == "ours" else row.way
+    share = row.share_of_optimum.estimate
+    return f"| {name} | {row.value.estimate:.4f} | {share:.1%} | {row.ms_alone:.2g} |"
+
+
+def trust_table(document: dict[str, Any]) -> str:
+    """Bias and coverage where the support check answers, and where it does not what believing would have brought."""
+    lines = [
+        "| log | policy asked about | estimator | true value | refused | bias | 95% interval holds the truth "
+        "| unchecked: bias | holds the truth |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in document["rows"]:
+        told, all_logs = (_trusted(part) for part in (row, row["unchecked"]))
+        start = f"| {row['case']} | {row['policy']} | {row['estimator'].upper()} | {row['true_value']:.4f} "
+        lines.append(f"{start}| {row['refused']:.0%} | {told} | {all_logs} |")
+    return "\n".join(lines)
+
+
+def _trusted(told: dict[str, Any]) -> str:
+    if told["bias"] is None:
+        return " | "
+    return f"{told['bias']:+.4f} | {told['coverage']:.0%}"
+
+
 def _seconds(milliseconds: float) -> str:
     return f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.3g} ms"
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "exact_table": exact_table,
+    "full_comparison": full_comparison,
+    "short_comparison": short_comparison,
+    "trust_table": trust_table,
+}
+
+
+def renewed(text: str, root: Path) -> str:
+    """A page with each of its blocks made anew from the results under `root`."""
+
+    def block(match: re.Match[str]) -> str:
+        document = json.loads((root / match[2]).read_text(encoding="utf-8"))
+        return f"{match[1]}{TABLES[match[3]](document)}{match[5]}"
+
+    return BLOCK.sub(block, text)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or ("README.md", "docs/rivals.md"):
+        page = Path(name)
+        page.write_text(renewed(page.read_text(encoding="utf-8"), Path()), encoding="utf-8")
