@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import emit_report, talk
+from exactk.cli.output import emit, emit_json, keep_json, plain, talk
 from exactk.errors import InputError
 
 
@@ -43,17 +43,32 @@ def reproduce(
     from exactk.reproduce import PARTS, figures
     from exactk.reproduce.cells import Options
     from exactk.reproduce.sources import Place
+    from exactk.reproduce.text import table
 
     if part != "all" and part not in PARTS:
         raise InputError(f"nothing called {part!r} to reproduce; there are: {', '.join(PARTS)}, all")
     place = Place(work, published, movielens, world)
     options = Options(tuple(seeds[:1] if quick else seeds), jobs, quick, talk)
+    documents = []
     for name in PARTS if part == "all" else [part]:
         talk(f"reproduce {name}: {PARTS[name]}")
         module = "main_table" if name == "main" else name
         report = importlib.import_module(f"exactk.reproduce.{module}").run(place, options)
-        kept = None if out is None else out / f"reproduce-{name}.json"
-        emit_report(report, as_json, kept, command="exactk " + " ".join(sys.argv[1:]))
+        command = f"exactk reproduce {name} " + " ".join(sys.argv[3:])
+        documents.append(plain({**report.as_dict(), "command": command.strip()}))
+        if out is not None:
+            keep_json(documents[-1], out / f"reproduce-{name}.json")
         if plot is not None:
             for path in figures.draw(name, report.rows, plot):
                 talk(f"written: {path}")
+        if not as_json:
+            emit(table(name, report.rows) + "\n")
+            for goal in report.goals:
+                wanted = goal.as_dict()["goal"]
+                emit(
+                    f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.measured:.4g} (goal {wanted})"
+                )
+            for note in report.notes:
+                emit(note)
+    if as_json:
+        emit_json(documents[0] if part != "all" else {"name": "reproduce all", "parts": documents})

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from exactk.evaluation import metrics
 from exactk.evaluation.jobs import Job, results, run_all
 from exactk.evaluation.judging import Scores
 from exactk.reproduce.sources import Place, Source, source
@@ -70,7 +71,7 @@ class Result:
 
     def per_seed(self, name: str, way: str | None = None) -> list[float]:
         """A figure's mean over the requests, for each seed."""
-        return [float(np.nanmean(getattr(s, name))) for s in self.ways.get(way or self.first, ())]
+        return [metrics.mean(getattr(s, name)) for s in self.ways.get(way or self.first, ())]
 
     def per_request(self, name: str, way: str | None = None) -> Float[np.ndarray, "R"]:
         """A figure of each request, averaged over the seeds."""

@@ -52,12 +52,15 @@ def main(rows: Rows) -> Any:
                 axis.plot(
                     row["paper_P"], place, marker="D", color=PAPER, markersize=5, zorder=4, linestyle="none"
                 )
-        axis.set_yticks(range(len(shown)), [row["method"] for row in reversed(shown)], fontsize=8)
-        for text, row in zip(axis.get_yticklabels(), reversed(shown), strict=True):
-            text.set_color(OURS if row["kind"] == "ours" else INK)
-            text.set_weight("bold" if row["kind"] == "ours" else "normal")
-        _tidy(axis, TITLES[column], "P@K on test requests", None)
+        axis.set_yticks(range(len(shown)), [row["method"] for row in reversed(shown)])
+        axis.axvline(0.2, color=PALE, linewidth=1, linestyle="--", zorder=0)
+        axis.annotate(
+            "chance", (0.2, -0.6), fontsize=7, color=PLAIN, xytext=(3, 0), textcoords="offset points"
+        )
+        _tidy(axis, TITLES[column], "P@K on test requests")
+        _emphasise(axis.get_yticklabels(), [row["kind"] == "ours" for row in reversed(shown)])
         axis.set_xlim(0, 1.12)
+        axis.set_ylim(-0.8, len(shown) - 0.4)
     axes[0].plot([], [], "D", color=PAPER, label="printed in the paper")
     axes[0].plot([], [], "o", color=PLAIN, label="measured here, mean and spread over seeds")
     figure.legend(
@@ -80,7 +83,7 @@ def ablation(rows: Rows) -> Any:
         if "paper_P" in row:
             axis.plot([row["paper_P"], row["P"]], [place, place], color=PALE, linewidth=1.5, zorder=0)
             axis.plot(row["paper_P"], place, "D", color=PAPER, markersize=6)
-    axis.set_yticks(range(len(shown)), list(reversed(names)), fontsize=8)
+    axis.set_yticks(range(len(shown)), list(reversed(names)))
     axis.axvline(0.2, color=PALE, linewidth=1, linestyle="--")
     axis.annotate(
         "chance", (0.2, len(shown) - 0.6), fontsize=7, color=PLAIN, xytext=(3, 0), textcoords="offset points"
@@ -89,7 +92,8 @@ def ablation(rows: Rows) -> Any:
     axis.plot([], [], "o", color=PLAIN, label="measured here")
     axis.plot([], [], "o", color=OURS, label="our own options")
     axis.legend(frameon=False, fontsize=8, loc="lower right")
-    _tidy(axis, "RLfD taken apart (authors' files, K=4, N=20)", "P@4", None)
+    _tidy(axis, "RLfD taken apart (authors' files, K=4, N=20)", "P@4")
+    _emphasise(axis.get_yticklabels(), [row["row"] > 8 for row in reversed(shown)])
     return figure
 
 
@@ -105,7 +109,7 @@ def beam(rows: Rows) -> Any:
             axis.fill_between(widths, values - spread, values + spread, color=colour, alpha=0.15, linewidth=0)
             axis.plot(widths, values, "o-", color=colour, markersize=4, label=method)
     for axis, title in zip(axes, ("P@4", "HR@4", "ms a card (eager)"), strict=True):
-        _tidy(axis, title, "beam width", None)
+        _tidy(axis, title, "beam width")
         axis.axvline(3, color=PALE, linewidth=1, linestyle="--", zorder=0)
     axes[2].set_ylim(bottom=0)
     axes[0].annotate(
@@ -132,7 +136,7 @@ def alpha(rows: Rows) -> Any:
         axis.fill_between(at, values - spread, values + spread, color=OURS, alpha=0.15, linewidth=0)
         axis.plot(at, values, "o-", color=OURS)
         axis.axvline(0.5, color=PALE, linewidth=1, linestyle="--", zorder=0)
-        _tidy(axis, title, "alpha: 0 reward alone, 1 supervision alone", None)
+        _tidy(axis, title, "alpha: 0 reward alone, 1 supervision alone")
     return figure
 
 
@@ -153,7 +157,7 @@ def curves(rows: Rows) -> Any:
             spread = np.array([row[f"{name}_sd"] for row in own])
             axis.fill_between(epochs, values - spread, values + spread, color=colour, alpha=0.12, linewidth=0)
             axis.plot(epochs, values, color=colour, linewidth=1.8, label=curve)
-        _tidy(axis, title, "epoch", None)
+        _tidy(axis, title, "epoch")
     figure.legend(
         *axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8
     )
@@ -197,15 +201,20 @@ PICTURES: dict[str, Callable[[Rows], Any]] = {
 def _figure_beside(axis: Any, row: Mapping[str, Any], place: int, bold: bool = False) -> None:
     axis.annotate(
         f"{row['P']:.3f}", (row["P"] + row["P_sd"], place), xytext=(7, -3), textcoords="offset points",
-        fontsize=8, color=INK, weight="bold" if bold else "normal",
+        fontsize=8, color=INK, weight="bold" if bold else "normal", zorder=5,
+        bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
     )  # fmt: skip
 
 
-def _tidy(axis: Any, title: str, x: str, y: str | None) -> None:
+def _emphasise(labels: Sequence[Any], ours: Sequence[bool]) -> None:
+    for label, own in zip(labels, ours, strict=True):
+        label.set_color(OURS if own else INK)
+        label.set_weight("bold" if own else "normal")
+
+
+def _tidy(axis: Any, title: str, x: str) -> None:
     axis.set_title(title, fontsize=9, loc="left", color=INK)
     axis.set_xlabel(x, fontsize=8, color=PLAIN)
-    if y is not None:
-        axis.set_ylabel(y, fontsize=8, color=PLAIN)
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["left", "bottom"]].set_color(PALE)
     axis.tick_params(labelsize=8, colors=PLAIN)

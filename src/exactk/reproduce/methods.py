@@ -6,6 +6,7 @@ Knows presets and overrides; epochs are the budget's, the seed too. Each name is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,7 +74,7 @@ class Trained:
         return Fitted(ways, told)
 
 
-def curve(trained: phases.Trained) -> list[dict[str, float]]:
+def curve(trained: phases.Trained) -> list[dict[str, Any]]:
     """Validation figures of the policy epoch by epoch; of the value, where there is no policy."""
     task = "policy" if trained.models.policy is not None else "value"
     names = ("precision", "hit_ratio", "reward", "log_loss")

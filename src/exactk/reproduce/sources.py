@@ -12,7 +12,7 @@ import numpy as np
 
 from exactk.data.dataset import Dataset
 from exactk.data.movielens import build_movielens
-from exactk.data.published import build_published
+from exactk.data.published import RELEASES, build_published
 from exactk.errors import InputError
 from exactk.evaluation.judging import write_result
 
@@ -39,8 +39,9 @@ class Place:
 
     def has(self, column: str) -> bool:
         """Whether the user gave what this column needs."""
-        given = {"leak-free": self.movielens, "world": self.world}.get(column, self.published)
-        return given is not None
+        if column in RELEASES:
+            return self.published is not None and _holds(self.published, column)
+        return (self.movielens if column == "leak-free" else self.world) is not None
 
     def need(self, column: str) -> None:
         """Refuse, in words, to go on without a column's data."""
@@ -77,6 +78,15 @@ def source(column: str, place: Place, quick: bool) -> Source:
     path = folder / "rows.npz"
     write_result(path, {}, {"train": train.rows, "valid": valid.rows, "test": test.rows})
     return Source(column, data, path)
+
+
+def _holds(published: Path, column: str) -> bool:
+    """Whether the authors' files of this release are there, in any of the places they are looked for."""
+    release = RELEASES[column]
+    file = f"rerank_data{release.suffix}_train.txt"
+    return any(
+        (folder / file).is_file() for folder in (published, published / column, published / release.folder)
+    )
 
 
 def _dataset(column: str, place: Place) -> Dataset:

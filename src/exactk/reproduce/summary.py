@@ -25,6 +25,11 @@ LABELS: dict[str, str] = {
     "mf-softmax": "MF softmax",
     "least-seen": "least seen (leak probe)",
     "random": "random",
+    "best_ids": "GAttN, best-ids",
+    "best": "best",
+    "pair_value": "pair value + exact",
+    "mf_graded": "MF on graded ratings",
+    "best_graded": "graded ratings and genres + exact",
 }
 
 
