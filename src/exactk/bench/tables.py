@@ -130,3 +130,38 @@ if __name__ == "__main__":
     for name in sys.argv[1:] or ("README.md", "docs/rivals.md"):
         page = Path(name)
         page.write_text(renewed(page.read_text(encoding="utf-8"), Path()), encoding="utf-8")
+
+
+COLUMNS = {
+    "k4-n20": "P@4, authors' files",
+    "k10-n50": "P@10, authors' files",
+    "leak-free": "P@4, leak-free",
+}
+
+
+def main_table(document: dict[str, Any]) -> str:
+    """The main table in short: P@K of every method on every column, the paper's printed figure in brackets."""
+    columns = [column for column in COLUMNS if any(row["column"] == column for row in document["rows"])]
+    cells = {(row["method"], row["column"]): _measured(row) for row in document["rows"]}
+    methods = list(dict.fromkeys(row["method"] for row in document["rows"] if row["column"] in columns))
+    lines = [
+        "| method | " + " | ".join(COLUMNS[column] for column in columns) + " |",
+        "|---|" + "---|" * len(columns),
+    ]
+    for method in methods:
+        told = " | ".join(cells.get((method, column), "") for column in columns)
+        lines.append(f"| {method} | {told} |")
+    return "\n".join(lines)
+
+
+def _measured(row: dict[str, Any]) -> str:
+    if row.get("P") is None:
+        return ""
+    told = f"{row['P']:.3f}"
+    if len(row["seeds"]) > 1:
+        told += f" ± {row['P_sd']:.3f}"
+    return (
+        f"**{told}**"
+        if row["kind"] == "ours"
+        else told + (f" ({row['paper_P']:.3f})" if "paper_P" in row else "")
+    )
