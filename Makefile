@@ -17,10 +17,11 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/audit.py
 
-# Known holes in what we install; needs the network.
+# Known holes in what we install: one fails the check; without the network it says that nothing was looked up.
 audit: $(STAMP)
-	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
+	$(BIN)/python scripts/audit.py
 
 bench: $(STAMP)
 	$(BIN)/exactk bench all --quick

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,15 +12,20 @@ import httpx
 import uvicorn
 
 from exactk.serving.app import create_app
+from exactk.serving.guard import GuardedProtocol
 from exactk.serving.run import listening
 from exactk.serving.settings import Settings
 
 
 @contextmanager
-def served(settings: Settings) -> Iterator[str]:
+def served(settings: Settings, send_buffer: int | None = None) -> Iterator[str]:
     """Yields the address; leaving shuts down gracefully."""
     listener = listening("127.0.0.1", 0)
-    config = uvicorn.Config(create_app(settings), log_level="critical", access_log=False, ws="none")
+    if send_buffer is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    config = uvicorn.Config(
+        create_app(settings), log_level="critical", access_log=False, ws="none", http=GuardedProtocol
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

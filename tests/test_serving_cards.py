@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,10 +21,12 @@ from hypothesis import strategies as st
 
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
+from exactk.models.pairvalue import PairValue
 from exactk.search import Feasible
 from exactk.serving.answering import Answer, Answerer, Ladder, Question
 from exactk.serving.arms import Arm
 from exactk.serving.decoding import decoder_of, set_probability
+from exactk.serving.express import trial_requests
 from exactk.serving.impressions import collect
 from exactk.serving.quick import QuickBatches
 from exactk.serving.settings import Settings
@@ -304,6 +306,46 @@ def test_asked_together_or_alone_the_answer_is_the_same(folder: Path) -> None:
         assert isinstance(together, Answer)
         assert set(alone.card.items) == set(together.card.items)
         assert alone.card.value == pytest.approx(together.card.value, abs=1e-6)
+
+
+def test_the_quick_way_gives_the_cards_of_the_model_itself(folder: Path) -> None:
+    """Tables and compiled kernels against the model in torch, for requests of every length."""
+    arm = Arm("champion", folder, 0.0, lambda *_: None)
+    assert arm.loaded.decoder.compiled is not None
+    assert (arm.loaded.express is not None) == ("pair_value" in folder.name)
+    random = np.random.default_rng(3)
+    requests = [
+        Request(f"u{n}", tuple(random.choice(ITEMS, 9 + n % 20, replace=False).tolist()), 2 + n % 3)
+        for n in range(40)
+    ]
+    questions = [Question(arm, request, None, (), False, perf_counter() + 600) for request in requests]
+    quick = Answerer(seed=0)(questions)
+    plain = replace(arm.loaded.decoder, compiled=None)
+    arm.loaded = replace(arm.loaded, express=None, quick=None, decoder=plain)
+    for ours, theirs in zip(quick, Answerer(seed=0)(questions), strict=True):
+        assert isinstance(ours, Answer), ours
+        assert isinstance(theirs, Answer), theirs
+        assert ours.card.items == theirs.card.items
+        assert ours.card.value == pytest.approx(theirs.card.value, abs=1e-6)
+        assert ours.card.bound == pytest.approx(theirs.card.bound, abs=1e-6)
+        assert (ours.method, ours.propensity, ours.fallback) == (
+            theirs.method,
+            theirs.propensity,
+            theirs.fallback,
+        )
+
+
+def test_tables_that_do_not_give_the_models_values_are_not_used(pair_value: Path) -> None:
+    loaded = Arm("champion", pair_value, 0.0, lambda *_: None).loaded
+    model = loaded.recommender.fitted
+    assert loaded.express is not None
+    requests = trial_requests(model)
+    value = model.models.value
+    assert isinstance(value, PairValue)
+    assert loaded.express.agrees(value, requests)
+    with torch.no_grad():
+        next(iter(value.members)).closeness.add_(5.0)  # type: ignore[operator]
+    assert not loaded.express.agrees(value, requests)
 
 
 def test_a_budget_too_small_falls_back_and_says_so(folder: Path) -> None:

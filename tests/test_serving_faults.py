@@ -149,6 +149,85 @@ def test_a_slow_sender_is_cut_off_and_others_are_served_meanwhile() -> None:
         assert b"urn:exactk:problem:slow" in reply
 
 
+WHOLE = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET /healthz HTTP/1.1\r\nx-slow: ", WHOLE + b"GET /healthz HTT"],
+    ids=["nothing", "half a head", "half of a second head"],
+)
+def test_who_never_ends_a_head_is_cut_off_while_others_are_served(sent: bytes) -> None:
+    with served(Settings(head_timeout_s=0.6)) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as slow:
+            slow.settimeout(30)
+            slow.sendall(sent)
+            begun = time.monotonic()
+            heard = b""
+            while not heard.endswith(b'alive"}') and sent.startswith(WHOLE):
+                heard += slow.recv(65536)
+            assert httpx.get(f"{address}/healthz", timeout=30).status_code == 200
+            try:
+                while time.monotonic() < begun + 20:  # a byte now and then must not buy more time
+                    slow.sendall(b"a")
+                    time.sleep(0.1)
+            except OSError:
+                pass
+            assert time.monotonic() < begun + 15
+        with socket.create_connection((host, int(port))) as silent:
+            silent.settimeout(30)
+            silent.sendall(sent)
+            reply = b"".join(iter(lambda: silent.recv(65536), b""))
+        assert b"HTTP/1.1 408" in reply
+        assert b"urn:exactk:problem:slow" in reply
+
+
+def test_endless_headers_and_one_connection_too_many_are_refused() -> None:
+    with served(Settings(max_connections=3)) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as endless:
+            endless.settimeout(30)
+            endless.sendall(b"GET /healthz HTTP/1.1\r\n" + b"x-more: yes\r\n" * 9000)
+            assert endless.recv(65536).startswith(b"HTTP/1.1 431")
+        crowd = [socket.create_connection((host, int(port))) for _ in range(4)]
+        try:
+            crowd[3].settimeout(30)
+            assert crowd[3].recv(65536).startswith(b"HTTP/1.1 503")
+            crowd[0].settimeout(30)
+            crowd[0].sendall(WHOLE)
+            assert crowd[0].recv(65536).startswith(b"HTTP/1.1 200")
+        finally:
+            for each in crowd:
+                each.close()
+
+
+def test_who_does_not_read_the_answers_is_cut_off() -> None:
+    with served(Settings(unread_timeout_s=0.5), send_buffer=4096) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect((host, int(port)))
+            deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * 30)
+            time.sleep(3)
+            deaf.settimeout(30)
+            heard = b"".join(iter(lambda: deaf.recv(65536), b""))
+        assert heard.count(b"HTTP/1.1 200") < 30
+        assert httpx.get(f"{address}/healthz", timeout=30).status_code == 200
+
+
+def test_a_flood_of_requests_on_one_connection_is_not_kept_in_memory() -> None:
+    with served(Settings()) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as flood:
+            flood.settimeout(30)
+            flood.sendall(WHOLE * 500)
+            reply = b"".join(iter(lambda: flood.recv(65536), b""))
+        assert b"HTTP/1.1 400" in reply
+        assert reply.count(b"HTTP/1.1 200") < 100
+        assert httpx.get(f"{address}/healthz", timeout=30).status_code == 200
+
+
 def test_a_sender_that_hangs_up_in_mid_body_harms_nobody() -> None:
     with served(Settings()) as address:
         host, port = address.removeprefix("http://").split(":")

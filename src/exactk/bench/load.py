@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+import uvloop
+
 END = b"\r\n\r\n"
 
 
@@ -154,9 +156,9 @@ def main() -> None:
     requests = [as_http(order["path"], body.encode(), order["port"]) for body in order["bodies"]]
     seconds = float(order["seconds"])
     if "rate" in order:
-        tally = asyncio.run(open_loop(order["port"], requests, order["rate"], seconds))
+        tally = uvloop.run(open_loop(order["port"], requests, order["rate"], seconds))
     else:
-        tally = asyncio.run(closed_loop(order["port"], requests, order["connections"], seconds))
+        tally = uvloop.run(closed_loop(order["port"], requests, order["connections"], seconds))
     sys.stdout.write(json.dumps(summary(tally, seconds)))
 
 

@@ -22,6 +22,8 @@ BENCHMARKS = {
     "train": "training steps a second beside the authors' figures",
     "decode": "cards a second: the compiled decoder and ONNX beside PyTorch",
     "serve": "the service under load beside a bare echo",
+    "soak": "the service's memory over half an hour of steady load",
+    "scale": "training and scoring with one and two workers on Ray, and what large vocabularies take",
     "trust": "off-policy estimates beside the truth",
 }
 

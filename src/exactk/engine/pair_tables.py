@@ -40,13 +40,14 @@ LAYERS = {"map_user", "map_item", "node_linear", "node_item", "node_user", "node
 
 
 class TableSizes(NamedTuple):
-    """Of one member; the hidden layer is padded to sixteen."""
+    """Of one member; the hidden layer is padded to sixteen. `stride` is how far apart two items' rows are."""
 
     members: int
     embedding: int
     hidden: int
     kinds: int
     place: int
+    stride: int
 
 
 class UserPart(NamedTuple):
@@ -57,22 +58,10 @@ class UserPart(NamedTuple):
     """
 
     sizes: TableSizes
-    weights: Float32[np.ndarray, "M Du+1 E+H+2"]
+    weights: Float32[np.ndarray, "M depth columns"]
     both: Float32[np.ndarray, "M E H"]
-    out: Float32[np.ndarray, "M*H"]
+    out: Float32[np.ndarray, n]
     closeness: Float32[np.ndarray, M]
-
-
-class ItemPart(NamedTuple):
-    """What an item alone decides, by row of the catalogue, members side by side."""
-
-    mapped: Float32[np.ndarray, "I*M*E"]
-    hidden: Float32[np.ndarray, "I*M*H"]
-    kinds: Float32[np.ndarray, "I*M*C"]
-    tabled: Float32[np.ndarray, "I*M*C"]  # k_i T
-    places: Float32[np.ndarray, "I*M*Z"]
-    square: Float32[np.ndarray, "I*M"]  # |z_i|^2
-    linear: Float32[np.ndarray, I]
 
 
 @inner
@@ -94,99 +83,118 @@ def read_user(m, user, table, features, b, weights, out):
 
 @inner
 @no_type_check
-def add_nodes(x, m, rows, users, of_user, of_item, mixed, node):
-    """Adds <U x_u, V x_i> + w ReLU(W [x_i; x_u; U x_u * V x_i]) of one member to every node."""
-    M, E, H, N = users.sizes.members, users.sizes.embedding, users.sizes.hidden, len(rows)
-    for e in range(E):
-        for h in range(H):
-            mixed[e * H + h] = users.both[m, e, h] * of_user[e]
-    for h in range(H):
-        x[h] = of_user[E + h]
-    inputs, hidden = H, H + (N + 3) * E
-    for n in range(N):
-        source, linear = (rows[n] * M + m) * E, np.float32(0.0)
-        for e in range(E):
-            value = of_item.mapped[source + e]
-            x[inputs + n * E + e] = value
-            linear += value * of_user[e]
-        node[n] += linear
-    product(x, inputs, E, N, E, mixed, 0, H, H, x, 0, x, hidden, H)
-    zero = spread(np.float32(0.0))
-    for n in range(N):
-        sums, source = zero, (rows[n] * M + m) * H
-        for h in range(0, H, 16):
-            value = larger(add(load(x, hidden + n * H + h), load(of_item.hidden, source + h)), zero)
-            sums = multiply_add(value, load(users.out, m * H + h), sums)
-        node[n] += total(sums)
+def gather(x, at, rows, table, stride):
+    """The items' rows of the table, one after the other: read once from far away, then near at hand."""
+    for n in range(len(rows)):
+        source, target = rows[n] * stride, at + n * stride
+        for i in range(0, stride, 16):
+            store(x, target + i, load(table, source + i))
 
 
 @inner
 @no_type_check
-def add_pairs(x, place, m, rows, span, scale, users, items):
-    """Adds scale (k_i T k_j + g exp(-|z_i - z_j|^2)) of one member to x, where i is not before j (in fours)."""
-    M, C = users.sizes.members, users.sizes.kinds
-    Z, N = users.sizes.place, len(rows)
-    tabled, places = place + (N + 3) * span, place + (N + 3) * (span + C)
-    kinds_t = places + (N + 3) * Z
-    places_t = kinds_t + C * span
-    square = places_t + Z * span
-    zeros, four = square + span, square + 2 * span
+def add_nodes(x, item, free, m, N, users, of_user, mixed, node):
+    """Adds <U x_u, V x_i> + w ReLU(W [x_i; x_u; U x_u * V x_i]) of one member to every node; items begin at `item`."""
+    E, H, stride = users.sizes.embedding, users.sizes.hidden, users.sizes.stride
+    for e in range(E):
+        for h in range(H):
+            mixed[e * H + h] = users.both[m, e, h] * of_user[e]
+    for h in range(H):
+        x[free + h] = of_user[E + h]
+    hidden = free + H
+    product(x, item, stride, N, E, mixed, 0, H, H, x, free, x, hidden, H)
+    zero = spread(np.float32(0.0))
     for n in range(N):
-        item = rows[n] * M + m
-        x[square + n] = items.square[item]
+        at, sums, linear = item + n * stride, zero, np.float32(0.0)
+        for e in range(E):
+            linear += x[at + e] * of_user[e]
+        for h in range(0, H, 16):
+            value = larger(add(load(x, hidden + n * H + h), load(x, at + E + h)), zero)
+            sums = multiply_add(value, load(users.out, m * H + h), sums)
+        node[n] += linear + total(sums)
+
+
+@inner
+@no_type_check
+def add_pairs(x, item, out, free, N, span, scale, closeness, sizes):
+    """Adds scale (k_i T k_j + g exp(-|z_i - z_j|^2)) of one member to x at `out`, below the diagonal."""
+    C, Z, stride = sizes.kinds, sizes.place, sizes.stride
+    tabled = item + C
+    places, square = tabled + C, tabled + C + Z
+    kinds_t, places_t, squares = free, free + C * span, free + (C + Z) * span
+    zeros, four = squares + span, squares + 2 * span
+    for n in range(N):
+        x[squares + n] = x[square + n * stride]
         for c in range(C):
-            x[tabled + n * C + c] = items.tabled[item * C + c]
-            x[kinds_t + c * span + n] = items.kinds[item * C + c]
+            x[kinds_t + c * span + n] = x[item + n * stride + c]
         for z in range(Z):
-            x[places + n * Z + z] = 2 * items.places[item * Z + z]
-            x[places_t + z * span + n] = items.places[item * Z + z]
+            x[places_t + z * span + n] = x[places + n * stride + z]
     for c in range(span):
         x[zeros + c] = 0.0
-    weight, closeness, none = spread(scale), spread(scale * users.closeness[m]), spread(np.float32(0))
+    weight, near_weight = spread(scale), spread(scale * closeness)
+    none, two = spread(np.float32(0)), spread(np.float32(2))
     for n in range(0, N, 4):
         columns = min((n + 4 + 15) // 16 * 16, span)  # right of the diagonal nothing is read
-        product(x, tabled + n * C, C, 4, C, x, kinds_t, span, columns, x, zeros, x, four, span)
-        product(x, places + n * Z, Z, 4, Z, x, places_t, span, columns, x, zeros, x, four + 4 * span, span)
+        product(x, tabled + n * stride, stride, 4, C, x, kinds_t, span, columns, x, zeros, x, four, span)
+        product(
+            x,
+            places + n * stride,
+            stride,
+            4,
+            Z,
+            x,
+            places_t,
+            span,
+            columns,
+            x,
+            zeros,
+            x,
+            four + 4 * span,
+            span,
+        )
         for row in range(4):
-            nearest = spread(-x[square + n + row])
+            nearest = spread(-x[squares + n + row])
             for j in range(0, columns, 16):
-                at, out = four + row * span + j, place + (n + row) * span + j
+                at, to = four + row * span + j, out + (n + row) * span + j
                 # -|z_i - z_j|^2, never above 0 whatever rounding says
-                apart = subtract(add(load(x, at + 4 * span), nearest), load(x, square + j))
+                apart = subtract(multiply_add(two, load(x, at + 4 * span), nearest), load(x, squares + j))
                 near = exponential(smaller(apart, none))
-                value = multiply_add(weight, load(x, at), multiply_add(closeness, near, load(x, out)))
-                store(x, out, value)
+                store(x, to, multiply_add(weight, load(x, at), multiply_add(near_weight, near, load(x, to))))
 
 
 @compiled
 @no_type_check
-def table_values_each(x, users, items, user_tables, features, user, rows, bias, node, pair):
+def table_values_each(x, users, table, user_tables, features, user, rows, bias, node, pair):
     """Mean values of every request; returns the first request with an unknown user, or -1."""
     M, E, H = users.sizes.members, users.sizes.embedding, users.sizes.hidden
-    N = rows.shape[1]
+    C, Z, stride = users.sizes.kinds, users.sizes.place, users.sizes.stride
+    step, N = E + H + 2 * C + Z + 1, rows.shape[1]
     span = (N + 15) // 16 * 16
     of_user = np.empty(E + H + 2, np.float32)
     mixed = np.empty(E * H, np.float32)
-    sums = (N + 3) * (E + H) + H  # where the pairs' sums begin: behind what the nodes need
+    sums = (N + 3) * stride
+    free = sums + (N + 3) * span
     for b in range(len(rows)):
-        node[b, :] = 0.0
+        gather(x, 0, rows[b], table, stride)
+        for n in range(N):
+            node[b, n] = x[n * stride + M * step]
+        for c in range(sums, free):
+            x[c] = 0.0
         bias[b] = 0.0
-        for c in range((N + 3) * span):
-            x[sums + c] = 0.0
         for m in range(M):
             if not read_user(m, user[b], user_tables[m], features, b, users.weights, of_user):
                 return b
-            add_nodes(x, m, rows[b], users, of_user, items, mixed, node[b])
+            add_nodes(x, m * step, free, m, N, users, of_user, mixed, node[b])
             minding = np.float64(of_user[E + H])
             # softplus, as log(1 + e^x) that does not overflow
-            scale = np.float32((max(minding, 0.0) + np.log1p(np.exp(-abs(minding)))) / M)
-            add_pairs(x, sums, m, rows[b], span, scale, users, items)
+            scale = np.float32(max(minding, 0.0) + np.log1p(np.exp(-abs(minding))))
+            add_pairs(x, m * step + E + H, sums, free, N, span, scale, users.closeness[m], users.sizes)
             bias[b] += of_user[E + H + 1] / M
         for n in range(N):
-            node[b, n] = node[b, n] / M + items.linear[rows[b, n]]
+            node[b, n] /= M
             pair[b, n, n] = 0.0
             for j in range(n):
-                pair[b, n, j] = pair[b, j, n] = x[sums + n * span + j]
+                pair[b, n, j] = pair[b, j, n] = x[sums + n * span + j] / M
     return -1
 
 
@@ -197,7 +205,8 @@ class PairTables:
         """`item` are vocabulary indices, `features` the scaled features, by row of the catalogue."""
         members: Any = model.members
         self._user_tables = tuple(_users(member) for member in members)
-        self._users, self._items = _user_part(members), _item_part(members, item, features)
+        self._users = _user_part(members)
+        self._items = _item_table(members, item, features, self._users.sizes.stride)
         self._own = threading.local()
 
     @classmethod
@@ -247,9 +256,9 @@ class PairTables:
 
     def _scratch(self, N: int) -> Float32[np.ndarray, n]:
         """This thread's working memory; all that is read is written before, for any N."""
-        _, E, H, C, Z = self._users.sizes
+        _, _, H, C, Z, stride = self._users.sizes
         span = rounded(N)
-        needed = (N + 3) * (E + H + span + C + Z) + H + (C + Z + 10) * span + 16
+        needed = (N + 3) * (stride + span) + max(H + (N + 3) * H, (C + Z + 10) * span) + 16
         held: np.ndarray | None = getattr(self._own, "scratch", None)
         if held is None or len(held) < needed:
             held = self._own.scratch = aligned(needed)
@@ -281,10 +290,10 @@ def _user_part(members: Any) -> UserPart:
             _with_bias(m.minding.weight, m.minding.bias), _with_bias(m.user_bias.weight, m.user_bias.bias),
         ], 1) for m in members
     ]  # fmt: skip
+    E, C, Z = (layer.out_features for layer in (first.map_item, first.kinds, first.places))
+    stride = rounded(len(members) * (E + H + 2 * C + Z + 1) + 1)
     return UserPart(
-        sizes=TableSizes(
-            len(members), first.map_item.out_features, H, first.kinds.out_features, first.places.out_features
-        ),
+        sizes=TableSizes(len(members), E, H, C, Z, stride),
         weights=plain(torch.stack(layers)),
         both=plain(torch.stack([padded(m.node_both.weight.T) for m in members])),
         out=plain(torch.stack([padded(m.node_out.weight[0]) for m in members]).flatten()),
@@ -293,20 +302,19 @@ def _user_part(members: Any) -> UserPart:
 
 
 @torch.no_grad()
-def _item_part(members: Any, item: Tensor, features: Tensor | None) -> ItemPart:
-    columns: dict[str, list[Tensor]] = {}
-    linear = []
+def _item_table(members: Any, item: Tensor, features: Tensor | None, stride: int) -> Float32[np.ndarray, n]:
+    """What an item alone decides, a row for each: per member V x_i, its share of the hidden layer, k, k T, z, |z|^2.
+
+    At the end the linear terms, for all members together.
+    """
+    parts, linear = [], torch.zeros(len(item), 1)
     for m in members:
         x = joined(m.vectors.items, item, features, m.vectors.item_feature_size, "item")
-        before, kinds, places = m.node_item(x), m.kinds(x).softmax(-1), m.places(x)
-        columns.setdefault("mapped", []).append(m.map_item(x))
-        columns.setdefault("hidden", []).append(
-            torch.nn.functional.pad(before, (0, rounded(before.shape[1]) - before.shape[1]))
-        )
-        columns.setdefault("kinds", []).append(kinds)
-        columns.setdefault("tabled", []).append(kinds @ (m.table + m.table.T) / 2)
-        columns.setdefault("places", []).append(places)
-        columns.setdefault("square", []).append(places.square().sum(-1))
-        linear.append(m.node_linear(x).squeeze(-1))
-    tables = {name: plain(torch.stack(parts, 1).flatten()) for name, parts in columns.items()}
-    return ItemPart(**tables, linear=plain(torch.stack(linear).mean(0)))
+        hidden, kinds, places = m.node_item(x), m.kinds(x).softmax(-1), m.places(x)
+        padding = torch.zeros(len(item), rounded(hidden.shape[1]) - hidden.shape[1])
+        tabled = kinds @ (m.table + m.table.T) / 2
+        square = places.square().sum(-1, keepdim=True)
+        parts += [m.map_item(x), hidden, padding, kinds, tabled, places, square]
+        linear += m.node_linear(x)
+    width = sum(part.shape[1] for part in parts) + 1
+    return plain(torch.cat([*parts, linear, torch.zeros(len(item), stride - width)], 1).flatten())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exactk import __version__
 from exactk.serving import card_routes, feedback_routes, problems, solve_routes, state_routes
+from exactk.serving.guard import STATE, Patience
 from exactk.serving.metrics import Measure
 from exactk.serving.openapi import document
 from exactk.serving.security import Gate
@@ -54,12 +56,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The ASGI app; without settings, those `serve` left in the environment."""
     settings = Settings.from_environment() if settings is None else settings
     service = Service(settings)
+    patience = Patience(settings.head_timeout_s, settings.unread_timeout_s, settings.max_connections)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         await service.start()
         try:
-            yield
+            yield {STATE: patience}
         finally:
             await service.close()
 

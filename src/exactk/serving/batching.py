@@ -86,17 +86,18 @@ class Batcher(Generic[Q, A]):
 
     def _turn(self) -> None:
         """Run one batch, in the loop if it is light, else in the thread; then book the next turn if anyone waits."""
-        taken: list[tuple[Q, asyncio.Future[A]]] = []
-        while self._waiting and len(taken) < self._max_batch:
-            entry = self._waiting.popleft()
-            if not entry[1].cancelled():  # the client went away
-                taken.append(entry)
+        inline = self._seconds < INLINE_SECONDS
+        most = (
+            min(self._max_batch, int(INLINE_SECONDS / max(self._seconds, 1e-6)))
+            if inline
+            else self._max_batch
+        )
+        taken, light = self._take(most, inline)
         if not taken:
             self._next()
             return
         self._on_batch(len(taken))
         questions = [question for question, _ in taken]
-        light = len(taken) * self._seconds < INLINE_SECONDS and all(map(self._is_light, questions))
         if light:
             started = perf_counter()
             self._settle(taken, self._safely(questions))
@@ -107,6 +108,21 @@ class Batcher(Generic[Q, A]):
             self._seconds *= 0.9  # a slow moment must not keep the loop shut for ever
             running = asyncio.get_running_loop().run_in_executor(self._thread, self._safely, questions)
             running.add_done_callback(lambda done: self._after(taken, done))
+
+    def _take(self, most: int, inline: bool) -> tuple[list[tuple[Q, asyncio.Future[A]]], bool]:
+        """The next batch, and whether it may run in the loop: light questions are not kept waiting by a heavy one."""
+        taken: list[tuple[Q, asyncio.Future[A]]] = []
+        light = inline
+        while self._waiting and len(taken) < most:
+            entry = self._waiting[0]
+            if not entry[1].cancelled():  # else the client went away
+                if inline and not self._is_light(entry[0]):
+                    if taken:
+                        break
+                    inline = light = False
+                taken.append(entry)
+            self._waiting.popleft()
+        return taken, light
 
     def _safely(self, questions: Sequence[Q]) -> Sequence[A | Exception]:
         try:

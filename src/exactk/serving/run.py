@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from exactk.errors import ConfigError
+from exactk.serving.guard import GuardedProtocol
 from exactk.serving.settings import ENVIRONMENT, Settings, read_key_hashes
 
 log = logging.getLogger("exactk.serving")
@@ -63,6 +64,7 @@ def serve(
             access_log=False,
             server_header=False,
             ws="none",
+            http=GuardedProtocol,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             timeout_worker_healthcheck=STARTUP_SECONDS,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 from time import perf_counter
 
@@ -57,6 +58,8 @@ class Service:
     async def start(self) -> None:
         """Warm the engine, load the models, open the log, watch the folders."""
         await run_in_threadpool(self._load)
+        gc.collect()
+        gc.freeze()  # what was loaded stays: walking over it again and again would stop everyone for a while
         if self.settings.log is not None:
             self.log = ImpressionLog(
                 self.settings.log,

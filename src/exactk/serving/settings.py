@@ -43,16 +43,28 @@ class Settings:
     max_requests: int = 64
     max_waiting: int = 256
     max_batch: int = 32
+    max_connections: int = 1000
+    head_timeout_s: float = 10.0
     body_timeout_s: float = 10.0
+    unread_timeout_s: float = 30.0
     budget_ms: float = 100.0
     max_budget_ms: float = 5000.0
     reload_seconds: float = 2.0
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "max_candidates", "max_requests", "max_waiting", "max_batch"):
+        counts = (
+            "max_body_bytes",
+            "max_candidates",
+            "max_requests",
+            "max_waiting",
+            "max_batch",
+            "max_connections",
+        )
+        for name in counts:
             if getattr(self, name) < 1:
                 raise ConfigError(f"setting {name} must be at least 1, got {getattr(self, name)}")
-        for name in ("body_timeout_s", "budget_ms", "max_budget_ms", "reload_seconds", "log_rotate_seconds"):
+        timeouts = ("head_timeout_s", "body_timeout_s", "unread_timeout_s")
+        for name in (*timeouts, "budget_ms", "max_budget_ms", "reload_seconds", "log_rotate_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"setting {name} must be positive, got {getattr(self, name)}")
         for name in ("challenger_share", "explore"):
