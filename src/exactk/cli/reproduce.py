@@ -31,6 +31,9 @@ def reproduce(
     quick: bool = typer.Option(
         False, "--quick", help="A few minutes: fewer rows, epochs, seeds; marked as such."
     ),
+    report_only: bool = typer.Option(
+        False, "--report", help="Run nothing: report what earlier runs left in --work."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
     out: Path | None = typer.Option(
         None, "--out", help="Folder to keep reproduce-PART.json in (say, results)."
@@ -48,7 +51,7 @@ def reproduce(
     if part != "all" and part not in PARTS:
         raise InputError(f"nothing called {part!r} to reproduce; there are: {', '.join(PARTS)}, all")
     place = Place(work, published, movielens, world)
-    options = Options(tuple(seeds[:1] if quick else seeds), jobs, quick, talk)
+    options = Options(tuple(seeds[:1] if quick else seeds), jobs, quick, talk, not report_only)
     documents = []
     for name in PARTS if part == "all" else [part]:
         talk(f"reproduce {name}: {PARTS[name]}")

@@ -33,6 +33,7 @@ class Options:
     jobs: int = 0  # as many as cores
     quick: bool = False
     tell: Tell = print
+    run: bool = True  # False: only gather what earlier runs left
 
     def budget(self) -> Budget:
         """The paper's ten epochs; rivals tune over four settings on the same validation data."""
@@ -94,7 +95,10 @@ def run_cells(cells: Sequence[Cell], place: Place, options: Options) -> dict[tup
         for cell in cells
         for seed in cell.seeds or options.seeds
     }
-    run_all(list(asked.values()), options.jobs or os.cpu_count() or 1, _with_time_left(options.tell))
+    if options.run:
+        run_all(list(asked.values()), options.jobs or os.cpu_count() or 1, _with_time_left(options.tell))
+    else:
+        asked = {key: job for key, job in asked.items() if job.finished()}
     gathered = {}
     for cell in cells:
         jobs = [job for (owner, _), job in asked.items() if owner == cell]
@@ -111,7 +115,7 @@ def _job(cell: Cell, seed: int, data: Source, options: Options) -> Job:
 
 
 def _gathered(cell: Cell, jobs: Sequence[Job], data: Source) -> Result:
-    headers, seeds, reason = [], [], ""
+    headers, seeds, reason = [], [], "" if jobs else "not run"
     ways: dict[str, list[Scores]] = {}
     for job, header, scored in results(jobs):
         if header["reason"]:

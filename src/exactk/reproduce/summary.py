@@ -53,7 +53,7 @@ def figures(result: Result, way: str | None = None) -> dict[str, Any]:
         told["ms_per_card"] = float(np.mean([s.ms_per_card for s in scores]))
         told["train_seconds"] = result.train_seconds
     if result.reason:
-        told["failed"] = result.reason
+        told["missing"] = result.reason
     return told
 
 
@@ -68,6 +68,14 @@ def difference(ours: Result, theirs: Result, name: str = "precision") -> dict[st
         "high": interval.high,
         "p": paired_permutation(a, b, rng, ours.user),
     }
+
+
+def left_out(rows: Sequence[dict[str, Any]], name: str) -> list[str]:
+    """A note on rows without figures, so that no reader has to look for holes."""
+    holes = [
+        f"{row.get('column', '')} {row[name]} ({row['missing']})".strip() for row in rows if "missing" in row
+    ]
+    return [f"Left out: {'; '.join(holes)}."] if holes else []
 
 
 def best_of(results: Sequence[Result], name: str = "precision") -> Result:
