@@ -14,12 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from exactk.data.catalogue import Catalogue
 from exactk.data.requests import Request
-from exactk.errors import ConfigError, DataError
+from exactk.data.rules import ItemRules
+from exactk.errors import ConfigError, DataError, MissingExtraError
+from exactk.problem.constraints import Constraints, Distinct, TitleDistance
 from exactk.recommender import Recommender
+from exactk.scale.placing import Placement
 from exactk.scale.plan import Part, files_of, parts_of
 from exactk.scale.score import score
 from exactk.scale.scoring import Job
+from exactk.scale.verdicts import SettledRules
 from serving_model import ITEMS, NUM_USERS, fitted, write_data
 
 NUM = 600
@@ -190,6 +195,14 @@ def test_a_dataset_folder_is_a_source(pair_model: Path, data: Path, tmp_path: Pa
     assert score(Job(str(pair_model), str(tmp_path / "out")), data).requests == 400
 
 
+def test_without_ray_the_error_says_how_to_get_it(
+    pair_model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'exactk\[scale\]'"):
+        score(Job(str(pair_model), str(tmp_path / "out")), data, Placement(ray=True))
+
+
 def test_parts_cover_every_row_once_and_never_cut_a_row_group(tmp_path: Path) -> None:
     pq.write_table(pa.table({"user_id": range(100)}), tmp_path / "a.parquet", row_group_size=30)
     (tmp_path / "b.jsonl").write_bytes(b"{}\n" * 25)
@@ -202,3 +215,17 @@ def test_parts_cover_every_row_once_and_never_cut_a_row_group(tmp_path: Path) ->
     assert parts_of(files_of(tmp_path / "b.jsonl"), 10)[1] == Part(
         1, str(tmp_path / "b.jsonl"), 10, 10, 30, 60
     )
+
+
+def test_rules_settled_beforehand_are_the_rules(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    titles = ["".join(random.choice(list("abc"), random.integers(2, 9))) for _ in range(60)]
+    items = pa.table({"item_id": range(60), "title": titles, "category": [f"c{n % 7}" for n in range(60)]})
+    pq.write_table(items, tmp_path / "items.parquet")
+    rules = ItemRules(Constraints.of([TitleDistance(0.5), Distinct("category")]), tmp_path / "items.parquet")
+    settled = SettledRules.of(rules, Catalogue(items, pa.table({"user_id": pa.array([], pa.int64())})))
+    assert len(settled.titles) == 1
+    row = np.stack([random.choice(60, 12, replace=False) for _ in range(50)])
+    row[7, 9:] = -2
+    present = row != -2
+    assert np.array_equal(settled.graph(row, present), rules.graph(row, present))

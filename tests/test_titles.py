@@ -172,3 +172,14 @@ def test_lone_surrogates_and_very_long_titles_are_measured() -> None:
     assert ned("\ud800a", "a") == 1 / 2
     assert ned("a" * 3000, "a" * 2999 + "b") == pytest.approx(1 / 3000)
     assert far_apart(["\ud800a"], ["a"], 0.5, "ned")[0, 0]
+
+
+def test_titles_remembered_together_are_judged_as_they_are_alone() -> None:
+    random = np.random.default_rng(3)
+    titles = ["".join(random.choice(list("abc"), random.integers(1, 9))) for _ in range(300)]
+    pairs, alone = TitlePairs(0.5, "ned", capacity=16), TitlePairs(0.5, "ned")
+    assert pairs.remember(titles)
+    requests = [[titles[i] for i in random.choice(300, 12, replace=False)] for _ in range(40)]
+    assert np.array_equal(pairs.far_apart(requests), alone.far_apart(requests))
+    assert (pairs.verdict[: len(set(titles)), : len(set(titles))] != 0).all()
+    assert not pairs.remember(str(n) for n in range(20_000))

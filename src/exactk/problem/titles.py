@@ -10,7 +10,7 @@ delete-match-insert costs 2/3, and NED is 2/3.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import no_type_check
@@ -23,6 +23,8 @@ from rapidfuzz.process import cdist
 
 UNKNOWN, FAR, NEAR = 0, 1, 2
 CACHED_TITLES = 4096  # one byte per pair of them: 16 MiB per rule at most
+MOST_REMEMBERED = 12_000  # 144 MB
+BLOCK = 128  # titles compared with all others at a time
 FINEST_THRESHOLD = 10**9
 
 
@@ -101,6 +103,29 @@ class TitlePairs:
                 part = requests[start : start + at_once]
                 far[start : start + at_once] = self._look_up(part)
         return far
+
+    def remember(self, titles: Iterable[str]) -> bool:
+        """Settle every pair of these titles now and keep it, so that no later request compares any of them.
+
+        For whoever will ask about a whole catalogue many times over; False, and nothing done, where it is too large.
+        """
+        distinct = list(dict.fromkeys(titles))
+        if len(distinct) > MOST_REMEMBERED:
+            return False
+        with self.lock:
+            if len(distinct) > self.capacity:
+                self.capacity = len(distinct)
+                self.verdict = np.zeros((self.capacity, self.capacity), np.uint8)
+            self.verdict.fill(UNKNOWN)
+            self.number = {title: number for number, title in enumerate(distinct)}
+            for start in range(0, len(distinct), BLOCK):
+                end = min(start + BLOCK, len(distinct))
+                settled = np.where(
+                    far_apart(distinct[start:end], distinct[start:], self.minimum, self.metric), FAR, NEAR
+                )
+                self.verdict[start:end, start : len(distinct)] = settled
+                self.verdict[start : len(distinct), start:end] = settled.T
+        return True
 
     def _look_up(self, requests: Sequence[Sequence[str]]) -> Bool[np.ndarray, "B N N"]:
         numbers = self._numbers(requests)

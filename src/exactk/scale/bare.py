@@ -142,6 +142,7 @@ def unpacked(bits: Tensor, num_candidates: int) -> Tensor:
 def train(packed_file: Path, out: Path, overrides: list[str]) -> None:
     """RLfD under the packed value, on the GPU where there is one; the weights that validate best are kept."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_float32_matmul_precision("high")  # TF32 on a GPU; the packed cards were found in full precision
     with np.load(packed_file) as file:
         told = json.loads(str(file["told"]))
         config = Config.from_dict(told["config"]).with_overrides(overrides)

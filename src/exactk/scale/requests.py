@@ -6,7 +6,7 @@ rules that would read them) is set apart for `data.requests`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from exactk.data.vocabulary import Scaling
 from exactk.errors import DataError
 from exactk.model_folder import Fitted
 from exactk.problem.batch import Batch
+from exactk.scale.verdicts import SettledRules
 
 
 class Asked(NamedTuple):
@@ -37,6 +38,7 @@ class RequestTables:
 
     fitted: Fitted
     rules: ItemRules
+    settled: SettledRules | None
     item_row: RowLookup
     user_row: RowLookup
     item_index: Int64[np.ndarray, "I"]
@@ -52,6 +54,7 @@ class RequestTables:
         return cls(
             fitted=fitted,
             rules=ItemRules(fitted.constraints, model / "items.parquet"),
+            settled=None,
             item_row=RowLookup(items, "items.parquet", "item_id"),
             user_row=RowLookup(users, "users.parquet", "user_id"),
             item_index=np.append(vocabulary.index_items(items), 0),
@@ -59,6 +62,10 @@ class RequestTables:
             item_features=_scaled(catalogue.item_features, vocabulary.item_scaling),
             user_features=_scaled(catalogue.user_features, vocabulary.user_scaling),
         )
+
+    def with_settled_rules(self) -> RequestTables:
+        """The same tables, all pairs of titles compared beforehand."""
+        return replace(self, settled=SettledRules.of(self.rules, self.fitted.catalogue))
 
     def sound(self, table: pa.Table, card_size: Int64[np.ndarray, "R"]) -> Asked:
         """Which rows ask for something that can be answered."""
@@ -145,6 +152,8 @@ class RequestTables:
     def _graph(
         self, row: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]
     ) -> Bool[np.ndarray, "B N N"]:
+        if self.settled is not None:
+            return self.settled.graph(row, present)
         if self.fitted.constraints.rules:
             return self.rules.graph(row, present)
         return self.fitted.constraints.graph({}, present)

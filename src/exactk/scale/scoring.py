@@ -100,6 +100,7 @@ class Scorer:
         fitted = self.recommender.fitted
         self.tables = RequestTables.of(fitted, Path(job.model))
         self.decide = fast_decide(self.recommender)
+        self.seen = 0
         self.card_size = fitted.card_size if job.k is None else job.k
         self.schema = pa.schema(
             {
@@ -169,6 +170,9 @@ class Scorer:
         sound, sizes = table.take(pa.array(asked.rows)), asked_sizes[asked.rows]
         row = self.tables.places(combine(sound["candidates"]))
         long_way = self.tables.needs_long_way(row)
+        self.seen += len(sound)
+        if self.tables.settled is None and self.seen > len(self.tables.item_index):
+            self.tables = self.tables.with_settled_rules()
         answers = Answers(len(sound))
         quick = np.flatnonzero(~long_way)
         if len(quick):

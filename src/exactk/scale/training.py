@@ -19,7 +19,7 @@ from exactk.learning.checkpoint import write_text
 from exactk.learning.progress import Listener
 from exactk.problem.constraints import Constraints
 from exactk.recommender import Recommender
-from exactk.scale.cluster import cluster
+from exactk.scale.cluster import cluster, require_ray
 from exactk.scale.following import following
 from exactk.scale.placing import Placement
 
@@ -63,19 +63,21 @@ def train(
     run.mkdir(parents=True, exist_ok=True)
     (run / REFUSAL).unlink(missing_ok=True)
     on_gpu = _on_gpu(lesson)
-    cpus = max(1, (os.cpu_count() or 1) // placement.workers)
+    # A local Ray of our own gives every worker its share of the cores; of another's, a worker takes one.
+    ours = not (placement.address or os.environ.get("RAY_ADDRESS") or require_ray().is_initialized())
+    cpus = max(1, (os.cpu_count() or 1) // placement.workers) if ours else 1
     with cluster(placement.address, placement.workers, cpus), following(run / "metrics.jsonl", listener):
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchConfig, TorchTrainer
 
         trainer = TorchTrainer(
             learn,
-            train_loop_config={"lesson": lesson},
+            train_loop_config={"lesson": lesson, "cpus": cpus},
             torch_config=TorchConfig(backend="nccl" if on_gpu else "gloo"),
             scaling_config=ScalingConfig(
                 num_workers=placement.workers,
                 use_gpu=on_gpu,
-                resources_per_worker=_room(on_gpu, cpus, placement),
+                resources_per_worker={"CPU": cpus, "GPU": int(on_gpu)},
             ),
             run_config=RunConfig(
                 name="ray",
@@ -99,6 +101,8 @@ def train(
 def learn(config: dict[str, Any]) -> None:
     """What each worker does; the first one keeps the model."""
     lesson: Lesson = config["lesson"]
+    if "cpus" in config:
+        keep_to_own_cores(config["cpus"])
     refusal = Path(lesson.run) / REFUSAL
     if refusal.exists():
         return
@@ -115,6 +119,17 @@ def learn(config: dict[str, Any]) -> None:
         recommender.save(lesson.out)
 
 
+def keep_to_own_cores(cpus: int) -> None:
+    """Stay on as many cores as were asked for, next to the other workers of this machine, not on top of them.
+
+    Threads of compiled code are as many as the cores a process may use; without this each worker would use them all.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if cpus < len(cores):
+        first = int(os.environ.get("LOCAL_RANK", 0)) * cpus
+        os.sched_setaffinity(0, {cores[(first + n) % len(cores)] for n in range(cpus)})
+
+
 def _on_gpu(lesson: Lesson) -> bool:
     asked = lesson.config["training"]["device"]
     if asked != "auto":
@@ -122,12 +137,6 @@ def _on_gpu(lesson: Lesson) -> bool:
     import torch
 
     return torch.cuda.is_available()
-
-
-def _room(on_gpu: bool, cpus: int, placement: Placement) -> dict[str, float]:
-    """What a worker reserves: as many threads as it gets cores of this machine; on a cluster, one."""
-    own = 1 if placement.address or os.environ.get("RAY_ADDRESS") else cpus
-    return {"CPU": own, "GPU": 1} if on_gpu else {"CPU": own}
 
 
 def _first_line(error: BaseException) -> str:

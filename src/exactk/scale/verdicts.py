@@ -1,0 +1,80 @@
+"""Which items of a catalogue may share a card, settled once for all pairs: scoring asks the same pairs again and again.
+
+Knows rules on titles, the only ones that are dear to ask; every other rule is asked as always.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import no_type_check
+
+import numpy as np
+from jaxtyping import Bool, Int64, UInt8
+from numba import njit
+
+from exactk.data.catalogue import Catalogue
+from exactk.data.rules import ItemRules
+from exactk.problem.constraints import Constraints, TitleDistance
+from exactk.problem.titles import NEAR, title_pairs
+
+
+@dataclass(frozen=True, eq=False)
+class TitleVerdicts:
+    """For one rule: the number of every catalogue row's title, and the verdict on every two numbers."""
+
+    number: Int64[np.ndarray, "I"]
+    verdict: UInt8[np.ndarray, "T T"]
+
+    @classmethod
+    def of(cls, rule: TitleDistance, catalogue: Catalogue) -> TitleVerdicts | None:
+        """None where the catalogue is too large, or lacks a title: then the rule is asked."""
+        if rule.field not in catalogue.items.column_names or catalogue.items[rule.field].null_count:
+            return None
+        titles = catalogue.items[rule.field].to_pylist()
+        pairs = title_pairs(float(rule.minimum), rule.metric)
+        if not all(isinstance(title, str) for title in titles) or not pairs.remember(titles):
+            return None
+        return cls(np.array([pairs.number[title] for title in titles], np.int64), pairs.verdict.copy())
+
+
+@dataclass(frozen=True, eq=False)
+class SettledRules:
+    """Rules of a catalogue, those on titles already settled."""
+
+    rest: ItemRules
+    titles: tuple[TitleVerdicts, ...]
+
+    @classmethod
+    def of(cls, rules: ItemRules, catalogue: Catalogue) -> SettledRules:
+        """Takes seconds for thousands of titles: worth it as soon as requests outnumber items."""
+        settled = {
+            rule: verdicts
+            for rule in rules.constraints.rules
+            if isinstance(rule, TitleDistance) and (verdicts := TitleVerdicts.of(rule, catalogue)) is not None
+        }
+        left = [rule for rule in rules.constraints.rules if rule not in settled]
+        return cls(ItemRules(Constraints.of(left), rules.items_file), tuple(settled.values()))
+
+    def graph(
+        self, row: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]
+    ) -> Bool[np.ndarray, "B N N"]:
+        """Who may share a card with whom; all items are of the catalogue."""
+        constraints = self.rest.constraints
+        graph = self.rest.graph(row, present) if constraints.rules else constraints.graph({}, present)
+        for titles in self.titles:
+            _part_near(titles.number[np.maximum(row, 0)], titles.verdict, graph)
+        return graph
+
+
+@njit(cache=True, nogil=True)
+@no_type_check
+def _part_near(number, verdict, graph):
+    """Forbid the pairs whose titles are too near."""
+    B, N = number.shape
+    for b in range(B):
+        for i in range(N):
+            own = verdict[number[b, i]]
+            for j in range(i + 1, N):
+                if graph[b, i, j] and own[number[b, j]] == NEAR:
+                    graph[b, i, j] = False
+                    graph[b, j, i] = False
