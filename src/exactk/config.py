@@ -158,6 +158,7 @@ class TrainingConfig(Section):
     seed: int = setting(0, least=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
+    compile: bool = False  # on a GPU, fuse the network's operations: half a minute at first, then steps in two thirds
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,7 +5,7 @@ Knows no network from inside: `learning` teaches and decides, `model_folder` kee
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from exactk.config import Config, preset
 from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
+from exactk.engine.training import faster
 from exactk.errors import ConfigError, ExactKError, InputError
 from exactk.evaluation import metrics
 from exactk.learning import phases, progress, ranks
@@ -30,6 +31,9 @@ from exactk.problem.batch import Batch
 from exactk.problem.constraints import Constraints
 from exactk.reasons import Asked, settled, why_not
 from exactk.solving import Card
+
+# Further figures of cards at places of a view, one number per request.
+Judge = Callable[[Dataset, Int[np.ndarray, "B"], Int[np.ndarray, "B K"]], dict[str, np.ndarray]]
 
 PROVE_SECONDS = 0.05  # per request, for the bound of a card that a policy wrote
 
@@ -73,7 +77,7 @@ class Recommender:
             listeners = _listeners(place, show, track) if told.first else []
             for listener in listeners:
                 listening.callback(listener.close)
-            run = phases.Run(place, resume, listeners)
+            run = phases.Run(place, resume, listeners, faster)
             trained = phases.train(self.config, train, valid, vocabulary, card_figures, run)
         self._fitted = model_folder.Fitted(
             config=self.config,
@@ -157,8 +161,8 @@ class Recommender:
         return self.decider.decide(batch.to(self.device), prove_seconds)
 
     @torch.no_grad()
-    def evaluate(self, test: Dataset, batch_size: int = 512) -> dict[str, float]:
-        """P@K and HR@K over the clicked cards, mean estimated value, and the share of valid cards.
+    def evaluate(self, test: Dataset, batch_size: int = 512, judge: Judge | None = None) -> dict[str, float]:
+        """P@K and HR@K over the clicked cards, mean estimated value, the share of valid cards; what a judge adds.
 
         Requests without any valid card are counted as `infeasible` and left out of the rest.
         """
@@ -166,12 +170,14 @@ class Recommender:
             test = test.constrained(self.constraints)
         told: dict[str, list[np.ndarray]] = {}
         view = phases.solvable(test, self.fitted.vocabulary)
-        for batch in view.batches(self.fitted.vocabulary, batch_size):
+        for number, batch in enumerate(view.batches(self.fitted.vocabulary, batch_size)):
             decision = self.decide(batch)
             cards = decision.cards.cpu()
             figures = {name: t.numpy() for name, t in card_figures(cards, batch).items()}
             figures["value"] = self.fitted.calibration(decision.logit).cpu().numpy()
             figures["valid"] = metrics.valid_cards(batch.requests(), cards.numpy()).astype(float)
+            if judge is not None:
+                figures |= judge(view, number * batch_size + np.arange(len(batch)), cards.numpy())
             for name, values in figures.items():
                 told.setdefault(name, []).append(values)
         means = {name: metrics.mean(np.concatenate(values)) for name, values in told.items()}

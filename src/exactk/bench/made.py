@@ -12,6 +12,7 @@ from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 
 SIZES = InputSizes(num_users=10_000, num_items=100_000)
+MOVIELENS = InputSizes(num_users=818, num_items=1631)  # the paper's, and a row for strangers
 
 
 def made_batch(
@@ -75,3 +76,24 @@ def made_policy(seed: int, config: PolicyConfig | None = None, sizes: InputSizes
         for parameter in policy.parameters():
             parameter.mul_(2.0)
     return policy.eval()
+
+
+def logged_batch(
+    size: int, generator: torch.Generator, sizes: InputSizes = MOVIELENS, N: int = 20, K: int = 4
+) -> Batch:
+    """Clicked requests of the paper's shape: who and what is on them does not change the work."""
+    item = torch.rand(size, sizes.num_items - 1, generator=generator).argsort(dim=1)[:, :N] + 1
+    card = torch.rand(size, N, generator=generator).argsort(dim=1)[:, :K]
+    return Batch(
+        user=torch.randint(1, sizes.num_users, (size,), generator=generator),
+        item=item,
+        present=torch.ones(size, N, dtype=torch.bool),
+        graph=~torch.eye(N, dtype=torch.bool).repeat(size, 1, 1),
+        card_size=torch.full((size,), K),
+        pinned=torch.zeros(size, N, dtype=torch.bool),
+        group=torch.zeros(size, 0, N, dtype=torch.long),
+        cap=torch.zeros(size, 0, dtype=torch.long),
+        card=card,
+        clicked=torch.ones(size, dtype=torch.bool),
+        clicked_position=card[:, 0],
+    )

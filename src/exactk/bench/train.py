@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from torch import Generator
 
+from exactk.bench.made import MOVIELENS
+from exactk.bench.made import logged_batch as random_batch
 from exactk.bench.report import Goal, Report
-from exactk.config import Config, InputSizes, preset
+from exactk.config import Config, preset
 from exactk.data.published import build_published
 from exactk.learning.fit import FitSettings, Task, fit
 from exactk.learning.rlfd import policy_step
@@ -27,7 +29,7 @@ from exactk.problem.batch import Batch
 from exactk.recommender import Recommender
 
 K, N, BATCH = 4, 20, 32
-SIZES = InputSizes(num_users=818, num_items=1631)  # the paper's MovieLens, and a row for strangers
+SIZES = MOVIELENS
 PAPER_PRECISION = 0.4743
 
 # (name, overrides of the preset "paper", the authors' samples per second on one core of such a machine)
@@ -100,25 +102,6 @@ def speeds(config: Config, device: str, batch_size: int, quick: bool) -> list[fl
         if repeat:  # the first warms up
             rates.append(steps * batch_size / (time.perf_counter() - began))
     return rates
-
-
-def random_batch(size: int, generator: Generator) -> Batch:
-    """Requests of the paper's shape: who and what is on them does not change the work."""
-    item = torch.rand(size, SIZES.num_items - 1, generator=generator).argsort(dim=1)[:, :N] + 1
-    card = torch.rand(size, N, generator=generator).argsort(dim=1)[:, :K]
-    return Batch(
-        user=torch.randint(1, SIZES.num_users, (size,), generator=generator),
-        item=item,
-        present=torch.ones(size, N, dtype=torch.bool),
-        graph=~torch.eye(N, dtype=torch.bool).repeat(size, 1, 1),
-        card_size=torch.full((size,), K),
-        pinned=torch.zeros(size, N, dtype=torch.bool),
-        group=torch.zeros(size, 0, N, dtype=torch.long),
-        cap=torch.zeros(size, 0, dtype=torch.long),
-        card=card,
-        clicked=torch.ones(size, dtype=torch.bool),
-        clicked_position=card[:, 0],
-    )
 
 
 def time_to_quality(published: Path) -> dict[str, Any]:

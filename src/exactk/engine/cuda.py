@@ -1,6 +1,6 @@
-"""Whole cards on a GPU: a policy's weights packed for the fused kernel, requests in, cards out.
+"""Whole cards on a GPU: a policy's weights packed for the Triton kernels, requests in, cards out.
 
-Knows when the kernel applies; where it does not (look-ahead needed, other shapes) the model itself answers.
+Knows when the kernels apply, and which of their answers rounding may have decided; there the model itself answers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from exactk.errors import ConfigError
@@ -16,36 +16,37 @@ from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam
 
-Precision = Literal["tf32x3", "bf16x3", "tf32"]
+Precision = Literal["bf16x3", "tf32x3", "tf32", "bf16"]
 MOST_CANDIDATES = 64  # a set of positions is one 64-bit word
 LONGEST_CARD = 16
-AT_ONCE = 16_384  # requests whose encoded nodes are kept at a time: 400 MB at 64 candidates of width 32
+AT_ONCE = 16_384  # requests whose encoded nodes are kept at a time: 540 MB at 64 candidates of width 32
+ROWS = 32  # of the recurrence a program takes
 
 
 class CudaDecoder:
-    """A policy's beam search as two kernel launches per batch; the same cards as `search.beam`.
+    """A policy's beam search as 2 K kernel launches per batch; the same cards as `search.beam`.
 
-    `precision` is that of the encoder's products: three passes of tensor cores (tf32x3, equal to the model to rounding;
-    bf16x3, about seventeen bits) or one (tf32, eleven). The decoder is float32 throughout. `exactk bench decode` counts
-    how many cards each changes.
+    `precision` is that of the products: three passes of tensor cores (tf32x3, equal to the model to rounding; bf16x3,
+    about sixteen bits and faster) or one (tf32, ten; bf16, eight). Sums, softmax and attention over nodes are float32
+    throughout. A request in which some choice was won by less than `doubt` (in log-probability) is decoded again by the
+    model: 0 trusts the kernels. `exactk bench decode --device cuda` counts the cards that each setting changes.
     """
 
     def __init__(
         self,
         policy: Policy,
         precision: Precision = "tf32x3",
-        num_warps: int = 4,
-        decoder_warps: int = 4,
-        decoder_registers: int = 128,
+        doubt: float = 0.0,
+        encoder_warps: int = 4,
+        chooser_warps: int = 1,
     ) -> None:
         refuse_other_shapes(policy)
         self.policy = policy
         self.precision = precision
-        self.num_warps = num_warps
-        self.decoder_warps = decoder_warps
-        self.decoder_registers = (
-            decoder_registers  # a thread's at most: fewer spill, but let more programs run at once
-        )
+        self.doubt = doubt
+        self.encoder_options = {"num_warps": encoder_warps}
+        self.chooser_options = {"num_warps": chooser_warps}
+        self.recurrence_options = {"num_warps": 4}
         self.refresh()
 
     @torch.no_grad()
@@ -62,8 +63,8 @@ class CudaDecoder:
             parts += [layer.feed_forward_norm.weight, layer.feed_forward_norm.bias]
         self.pointer_offset = sum(part.numel() for part in parts)
         D = self.policy.config.width
-        parts += [pointer.glimpse_query.weight.T, pointer.keys.weight[:D].T]
-        parts += [pointer.pointer_query.weight[:, :D].T, pointer.pointer_query.weight[:, D:].T]
+        of_decoded, of_glimpse = pointer.pointer_query.weight[:, :D], pointer.pointer_query.weight[:, D:]
+        parts += [pointer.glimpse_query.weight.T, pointer.keys.weight[:D].T, of_decoded.T, of_glimpse.T]
         parts += [pointer.keys.weight[D:].T, pointer.glimpse_vector.weight, pointer.pointer_vector.weight]
         self.start_offset = sum(part.numel() for part in parts)
         device = encoder.embed.weight.device
@@ -73,6 +74,10 @@ class CudaDecoder:
         for weight_input, weight_hidden, bias_input, bias_hidden in pointer.recurrent.all_weights:
             parts += [weight_input.T, weight_hidden.T, bias_input + bias_hidden]
         self.weights = torch.cat([part.reshape(-1).float() for part in parts]).contiguous()
+        # d_1 = g(0, 0), so also its queries, are the same for every request.
+        first = start.hidden[0, 0, -1]
+        glimpse_query = (2 * pointer.glimpse_query(first).clamp(-40, 40)).exp()
+        self.first_queries = torch.stack([glimpse_query, of_decoded @ first]).float().contiguous()
         # Without features both halves of eq. 4 are a look-up: W_S x_s + b_I and W_U x_u for every id.
         self.by_id = not (vectors.item_feature_size or vectors.user_feature_size)
         if self.by_id:
@@ -85,54 +90,87 @@ class CudaDecoder:
     def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
         """One valid card per request; look-ahead, caps, pins and mixed sizes go the model's own way."""
         feasible = Feasible.of(batch)
-        if feasible.all_safe and not feasible.ragged and not batch.cap.shape[1]:
-            return self.launch(batch, feasible.longest)
-        if feasible.ragged or batch.cap.shape[1]:
-            return beam(self.policy.steps(batch), feasible, self.policy.config.beam).cards[:, 0]
-        cards = torch.empty(len(batch), feasible.longest, dtype=torch.long, device=batch.item.device)
-        for rows, decode in ((feasible.safe, self.launch), (~feasible.safe, self._by_model)):
-            if bool(rows.any()):
-                cards[rows] = decode(batch.rows(rows), feasible.longest)
-        return cards
+        N, K = batch.item.shape[1], feasible.longest
+        if feasible.ragged or batch.cap.shape[1] or N > MOST_CANDIDATES or K > LONGEST_CARD:
+            return self._by_model(batch)
+        if not bool(feasible.safe.any()):
+            return self._by_model(batch)
+        return self.decided(batch, K, ~feasible.safe)[0]
 
-    def launch(self, batch: Batch, card_size: int) -> Int[Tensor, "B K"]:
-        """The kernels over a batch in which no order of choosing can end early."""
-        B, N = batch.item.shape
-        if N > MOST_CANDIDATES or card_size > LONGEST_CARD:
-            return self._by_model(batch, card_size)
-        cards = torch.empty(B, card_size, dtype=torch.long, device=batch.item.device)
+    @torch.no_grad()
+    def decided(
+        self, batch: Batch, card_size: int, unsafe: Bool[Tensor, "B"] | None = None
+    ) -> tuple[Int[Tensor, "B K"], Float[Tensor, "B"]]:
+        """As `launch`, but requests in doubt, and those known to be unsafe, have the model's card."""
+        cards, margins = self.launch(batch, card_size)
+        doubtful = margins <= self.doubt
+        rows = (doubtful if unsafe is None else doubtful | unsafe).nonzero().squeeze(1)
+        if len(rows):
+            cards[rows] = self._by_model(batch.rows(rows))
+        return cards, margins
+
+    @torch.no_grad()
+    def launch(self, batch: Batch, card_size: int) -> tuple[Int[Tensor, "B K"], Float[Tensor, "B"]]:
+        """The kernels alone, over requests in which no order of choosing can end early: cards, and what decided them.
+
+        The second is the least difference of log-probability between what was kept and what was not.
+        """
+        B, device = len(batch), batch.item.device
+        cards = torch.empty(B, card_size, dtype=torch.long, device=device)
+        margins = torch.empty(B, device=device)
         for first in range(0, B, AT_ONCE):
             part = slice(first, first + AT_ONCE)
             some = batch if B <= AT_ONCE else batch.rows(part)
-            self._decode(some, self.encode(some), cards[part])
-        return cards
+            self.decode(some, self.encode(some), cards[part], margins[part])
+        return cards, margins
 
-    def encode(self, batch: Batch) -> Float[Tensor, "B 3 NP D"]:
-        """Node embeddings, then the glimpse's and the pointer's keys as e^2x; candidates padded to a power of two."""
-        from exactk.engine.triton_decode import encode_kernel
+    def encode(self, batch: Batch) -> Float[Tensor, "B 4 E"]:
+        """What `decode` asks of each request (`encode_kernel`); candidates padded to a power of two."""
+        from exactk.engine.triton_encode import encode_kernel
 
         B, N = batch.item.shape
         config, padded = self.policy.config, max(16, 1 << (N - 1).bit_length())
-        encoded = torch.empty(B, 3, padded, config.width, device=batch.item.device)
+        encoded = torch.empty(B, 4, padded * config.width, device=batch.item.device)
         encode_kernel[(B,)](
             *self._projected(batch), batch.present, self.weights, encoded, N,
             NP=padded, D=config.width, H=config.heads, FF=config.feed_forward_size, L=config.encoder_layers,
-            POINTER=self.pointer_offset, PRECISION=self.precision, num_warps=self.num_warps,
+            POINTER=self.pointer_offset, PRECISION=self.precision, **self.encoder_options,
         )  # fmt: skip
         return encoded
 
-    def _decode(self, batch: Batch, encoded: Float[Tensor, "B 3 NP D"], cards: Int[Tensor, "B K"]) -> None:
-        from exactk.engine.triton_decode import decode_kernel
+    def decode(
+        self,
+        batch: Batch,
+        encoded: Float[Tensor, "B 4 E"],
+        cards: Int[Tensor, "B K"],
+        margins: Float[Tensor, "B"],
+    ) -> None:
+        """K choices and the K - 1 steps of the recurrence between them, into `cards` and `margins`."""
+        from exactk.engine.triton_decode import advance_kernel, choose_kernel
 
-        B, N = batch.item.shape
-        config, D, layers = self.policy.config, self.policy.config.width, self.policy.config.decoder_layers
-        lower = self.start_offset + 2 * D * layers
-        decode_kernel[(B,)](
-            encoded, batch.present, batch.graph, self.weights, cards, N,
-            NP=encoded.shape[2], D=D, LD=layers, K=cards.shape[1], W=config.beam, POINTER=self.pointer_offset,
-            START=self.start_offset, LOWER=lower, UPPER=lower + 8 * D * D + 4 * D,
-            num_warps=self.decoder_warps, maxnreg=self.decoder_registers,
-        )  # fmt: skip
+        B, K, W, device = len(batch), cards.shape[1], self.policy.config.beam, batch.item.device
+        D, LD, N = self.policy.config.width, self.policy.config.decoder_layers, batch.item.shape[1]
+        padded = encoded.shape[2] // D
+        opened, chosen = torch.empty(2, K, B, 4, dtype=torch.long, device=device)
+        totals = torch.empty(K, B, 4, device=device)
+        links = torch.empty(K, B, 4, dtype=torch.int32, device=device)
+        states = torch.empty(2, LD, B * W, 2, D, device=device)
+        queries = torch.empty(B * W, 2, D, device=device)
+        fast = device.type == "cuda"
+        for t in range(K):
+            choose_kernel[(B,)](
+                encoded, queries if t else self.first_queries, batch.present, batch.graph, self.weights,
+                opened, chosen, totals, links, margins, cards, B, N, t,
+                NP=padded, D=D, K=K, W=W, POINTER=self.pointer_offset, FIRST=t == 0, LAST=t == K - 1,
+                FAST=fast, **self.chooser_options,
+            )  # fmt: skip
+            if t < K - 1:
+                advance_kernel[(-(-B * W // ROWS),)](
+                    encoded, links, self.weights, states[t % 2], states[1 - t % 2], queries, B, t,
+                    NP=padded, D=D, LD=LD, W=W, T=ROWS, POINTER=self.pointer_offset, START=self.start_offset,
+                    LSTM=self.start_offset + 2 * D * LD, FIRST=t == 0, PRECISION=self.precision, FAST=fast,
+                    **self.recurrence_options,
+                )  # fmt: skip
 
     def _projected(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Tables of projected items and users, and each candidate's row in them."""
@@ -145,7 +183,7 @@ class CudaDecoder:
         every = torch.arange(len(items), device=items.device)
         return items, every, users, every[: len(users)]
 
-    def _by_model(self, batch: Batch, card_size: int) -> Int[Tensor, "B K"]:  # noqa: ARG002
+    def _by_model(self, batch: Batch) -> Int[Tensor, "B K"]:
         return beam(self.policy.steps(batch), Feasible.of(batch), self.policy.config.beam).cards[:, 0]
 
 
@@ -155,6 +193,7 @@ def refuse_other_shapes(policy: Policy) -> None:
     wanted = {
         "policy.cell must be lstm": config.cell == "lstm",
         "policy.attention must be shared": config.attention == "shared",
+        "policy.affinity must be 0": config.affinity == 0,
         "policy.decoder_layers must be 1 or 2": config.decoder_layers in (1, 2),
         "policy.beam must be at most 4": config.beam <= 4,
         "policy.width / policy.heads must be a power of two of at least 16": _tile(

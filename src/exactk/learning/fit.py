@@ -28,6 +28,7 @@ from exactk.learning.process import (
     stop_requests,
 )
 from exactk.learning.progress import Figures, Listener, Stopwatch
+from exactk.learning.recorded import Recorder
 from exactk.problem.batch import Batch
 
 LOG_EVERY = 20  # steps between two reports of the training figures
@@ -69,6 +70,9 @@ class Task:
     score: str = "loss"
     higher_is_better: bool = False
     weight: Callable[[int], float] = lambda _: 1.0
+    steady: bool = (
+        False  # the loss depends on the batch alone, not on progress, and reads nothing from the device
+    )
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,9 @@ class _Run:
         self.generator = Generator(settings.device).manual_seed(settings.seed)
         self.ranks = ranks.current()
         self.lesson: Callable[[Batch, float, Generator], Step] = task.loss
+        self.recorder: Recorder | None = None
+        if task.steady and self.device.type == "cuda" and self.ranks.world == 1:
+            self.recorder = Recorder(task.loss, self.optimiser.parameters, self.generator)
         self.epoch = self.batch = self.step = 0
         self.total_steps = settings.epochs * task.batches_per_epoch
         self.best_score: float | None = None
@@ -166,10 +173,12 @@ class _Run:
         ):  # randomness of this step and rank alone: a checkpoint need not hold every rank's
             torch.manual_seed(self.ranks.seed(self.settings.seed, self.step))
             self.generator.manual_seed(self.ranks.seed(self.settings.seed + 1, self.step))
-        step = self.lesson(batch, self.step / self.total_steps, self.generator)
-        self.optimiser.zero_grad()
-        weight = self.task.weight(self.batch)
-        (step.loss if weight == 1.0 else step.loss * weight).backward()  # type: ignore[no-untyped-call]
+        step = None if self.recorder is None else self.recorder(batch)
+        if step is None:
+            step = self.lesson(batch, self.step / self.total_steps, self.generator)
+            self.optimiser.zero_grad()
+            weight = self.task.weight(self.batch)
+            (step.loss if weight == 1.0 else step.loss * weight).backward()  # type: ignore[no-untyped-call]
         if self.settings.clip_norm:
             self.optimiser.clip(self.settings.clip_norm)
         # Reading a number from a GPU waits for it: there, a NaN is looked for only when figures are read anyway.

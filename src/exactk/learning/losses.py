@@ -11,21 +11,23 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from exactk.search.sample import picked
+
 NOTHING = -1  # a target, or a position of a card, that is not there
 
 
 def target_loss(
     log_probs: Float[Tensor, "B K N"], allowed: Bool[Tensor, "B K N"], targets: Int[Tensor, "B K"]
 ) -> Float[Tensor, "B"]:
-    """Minus the log-likelihood of one target per step, summed over steps (eq. 10 and, on own paths, eq. 11).
+    """Minus the log-likelihood of one target per step, summed over steps (eq. 15 and, on own paths, eq. 16).
 
     A target that is absent or forbidden at its step (already chosen, say: policy sampling does that) is left out.
     Kept in, it would cost a constant that teaches nothing but to push all scores down.
     """
     at = targets.clamp(min=0).unsqueeze(2)  # B K 1
     possible = allowed.gather(2, at).squeeze(2) & (targets != NOTHING)
-    picked = log_probs.gather(2, at).squeeze(2)  # B K
-    return -torch.where(possible, picked, 0.0).sum(dim=1)
+    found = picked(log_probs, targets.clamp(min=0))  # B K
+    return -torch.where(possible, found, 0.0).sum(dim=1)
 
 
 def set_loss(
@@ -72,7 +74,7 @@ def clicked_targets(path: Int[Tensor, "B K"], clicked_position: Int[Tensor, "B"]
 
 
 def reinforce_loss(log_prob: Float[Tensor, "B S"], advantage: Float[Tensor, "B S"]) -> Float[Tensor, "B"]:
-    """Mean over samples of -advantage x log P(card), whose gradient is minus that of the expected reward (eq. 14)."""
+    """Mean over samples of -advantage x log P(card), whose gradient is minus that of the expected reward (eq. 19)."""
     return -(advantage.detach() * log_prob).mean(dim=1)
 
 
@@ -83,7 +85,7 @@ def entropy(log_probs: Float[Tensor, "B K N"], path: Int[Tensor, "B K"]) -> Floa
 
 
 def reward_loss(logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """Log loss of a predicted click (eq. 12)."""
+    """Log loss of a predicted click (eq. 17)."""
     return functional.binary_cross_entropy_with_logits(logits, clicked.to(logits.dtype), reduction="none")
 
 
@@ -99,7 +101,7 @@ def choice_loss(
 def combined_loss(
     supervised: Float[Tensor, "B"], reinforced: Float[Tensor, "B"], alpha: float
 ) -> Float[Tensor, "B"]:
-    """alpha x supervised + (1 - alpha) x reinforced (eq. 16)."""
+    """alpha x supervised + (1 - alpha) x reinforced (eq. 21)."""
     return alpha * supervised + (1.0 - alpha) * reinforced
 
 

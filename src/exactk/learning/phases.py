@@ -71,7 +71,9 @@ class Run:
     folder: Path | None = None
     resume: bool = False
     listeners: Sequence[Listener] = ()
-    faster: Callable[[Policy], Binding] | None = None  # how to walk batches in training, where not by the model
+    faster: Callable[[Policy], Binding] | None = (
+        None  # how to walk batches in training, where not by the model
+    )
 
 
 def train(

@@ -5,8 +5,9 @@ Knows no loop and no files. Every row of the paper's ablation table, and every v
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,11 +18,13 @@ from exactk.config import TrainingConfig
 from exactk.learning import explore, losses
 from exactk.learning.fit import Step
 from exactk.models.ensemble import Ensemble
-from exactk.models.policy import Policy, PolicySteps
+from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, greedy, sample
 from exactk.search.sample import Distributions, log_prob_of
-from exactk.search.steps import log_probabilities
+from exactk.search.steps import Steps, log_probabilities
+
+Binding = Callable[[Batch], Steps[Any]]
 
 
 class Paths(NamedTuple):
@@ -41,8 +44,12 @@ def policy_step(
     batch: Batch,
     progress: float,
     generator: Generator,
+    bind: Binding | None = None,
 ) -> Step:
-    """L = alpha L_S + (1 - alpha) L_R (eq. 16) on one batch; the encoder runs once, the decoder once with gradient."""
+    """L = alpha L_S + (1 - alpha) L_R (eq. 21) on one batch; the encoder runs once, the decoder once with gradient.
+
+    `bind` makes the policy's `Steps` for a batch, where another way than the model's own is wanted.
+    """
     learns_from_reward = (
         reward is not None and config.alpha < 1 and progress * config.epochs >= config.warm_start_epochs
     )
@@ -51,7 +58,7 @@ def policy_step(
     )
     if config.shuffle_card and batch.card is not None:
         batch = replace(batch, card=shuffled(batch.card, generator))
-    feasible, steps = Feasible.of(batch), policy.steps(batch)
+    feasible, steps = Feasible.of(batch), (bind or policy.steps)(batch)
     if reward is not None and learns_from_reward:
         paths = explored_paths(steps, reward, caution, config, batch, feasible, temperature, generator)
     else:
@@ -87,7 +94,7 @@ def policy_step(
 def demonstration_loss(
     along: Distributions, path: Int[Tensor, "B K"], config: TrainingConfig, batch: Batch
 ) -> Float[Tensor, "B"]:
-    """L_S along a path: the path is the demonstration itself (eq. 10) or the policy's own card (eq. 11)."""
+    """L_S along a path: the path is the demonstration itself (eq. 15) or the policy's own card (eq. 16)."""
     assert batch.card is not None
     log_probs, allowed = along.log_probs[:, 0], along.allowed[:, 0]  # B K N
     N = log_probs.shape[2]
@@ -102,7 +109,7 @@ def demonstration_loss(
 
 
 def supervised_path(
-    steps: PolicySteps,
+    steps: Steps[Any],
     config: TrainingConfig,
     batch: Batch,
     feasible: Feasible,
@@ -121,7 +128,7 @@ def supervised_path(
 
 @torch.no_grad()
 def explored_paths(
-    steps: PolicySteps,
+    steps: Steps[Any],
     reward: Ensemble,
     caution: float,
     config: TrainingConfig,
@@ -154,7 +161,7 @@ def explored_paths(
 def estimated_rewards(
     reward: Ensemble, batch: Batch, cards: Int[Tensor, "B S K"], caution: float
 ) -> Float[Tensor, "B S"]:
-    """R(A, u) of eq. 15, from the estimator's opinion less its doubt."""
+    """R(A, u) of eq. 20, from the estimator's opinion less its doubt."""
     return explore.rescaled(reward.cautious(batch, cards, caution).sigmoid())
 
 

@@ -6,6 +6,7 @@ Knows models, losses and data; the loop that runs a task is `fit.py`'s.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,10 +21,12 @@ from exactk.errors import DataError
 from exactk.learning import calibrate, losses, ranks
 from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import FitSettings, Step, Task
-from exactk.learning.rlfd import estimated_rewards, policy_step
+from exactk.learning.recorded import Fused
+from exactk.learning.rlfd import Binding, estimated_rewards, policy_step
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
+from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
 from exactk.search import exact
 
@@ -146,18 +149,27 @@ def choice_losses(model: PairValue, batch: Batch) -> Float[Tensor, "M B"]:
 
 
 def policy_task(
-    policy: Policy, reward: Ensemble | None, data: Data, config: Config, measure: Measure
+    policy: Policy,
+    reward: Ensemble | None,
+    data: Data,
+    config: Config,
+    measure: Measure,
+    bind: Binding | None = None,
 ) -> Task:
-    """Phase 2: RLfD. Validation decodes as the recommender will, and says what `measure` and the reward make of it."""
+    """Phase 2: RLfD. Validation decodes as the recommender will, and says what `measure` and the reward make of it.
+
+    `bind`: another way than the model's own to walk a batch, with the same answers.
+    """
     training, caution = config.training, config.reward.caution
 
     def loss(batch: Batch, progress: float, generator: Generator) -> Step:
         if training.demonstrations == "exact":
             assert isinstance(reward, PairValue)  # the settings saw to it
             batch = shown_the_best(reward, batch)
-        with mixed_precision(data.device, training.precision):
-            return policy_step(policy, reward, caution, training, batch, progress, generator)
+        with mixed_precision(data.device, training.precision), fused():
+            return policy_step(policy, reward, caution, training, batch, progress, generator, bind)
 
+    fused = Fused(policy) if training.compile and data.device.type == "cuda" else nullcontext
     writer = PolicyWriter(policy, config.policy, reward, caution)
 
     def validate() -> dict[str, float]:
@@ -178,9 +190,21 @@ def policy_task(
         batches_per_epoch=data.train.num_batches(training.batch_size),
         loss=loss,
         validate=None if data.valid is None or training.choose_by == "last" else validate,
+        steady=steady(training) and (reward is None or isinstance(reward, Reward)),
         score="reward" if training.choose_by == "reward" and reward is not None else "precision",
         higher_is_better=True,
         weight=data.train_weight(training.batch_size),
+    )
+
+
+def steady(training: TrainingConfig) -> bool:
+    """Whether a step's loss is the same function of its batch from the first step to the last, and never looks."""
+    return (
+        training.temperature_end in (None, training.temperature)
+        and training.entropy_end in (None, training.entropy)
+        and not training.warm_start_epochs
+        and training.baseline != "greedy"
+        and training.demonstrations == "logged"
     )
 
 

@@ -74,10 +74,7 @@ class Pointer(nn.Module):
         """The scores before each choice of given cards: K steps of the recurrence, then all pointers at once."""
         B, S, K = cards.shape
         N, D = encoded.nodes.shape[1:]
-        request = torch.arange(B, device=cards.device)[:, None, None]
-        chosen = encoded.nodes[
-            request, cards[:, :, :-1]
-        ]  # B S K-1 D; of a finished card (-1) any node will do
+        chosen = nodes_at(encoded.nodes, cards[:, :, :-1])  # B S K-1 D; of a finished card (-1) any will do
         inputs = nn.functional.pad(chosen, (0, 0, 1, 0))  # B S K D, the first is 0
         outputs, _ = self.recurrent(inputs.view(B * S, K, D))
         outputs = outputs.reshape(B, S, K, D)
@@ -112,6 +109,16 @@ class Pointer(nn.Module):
             hidden.append(below)
             cell.append(carried)
         return State(*(torch.stack(part, 1).view(B, S, L, D) for part in (hidden, cell)))
+
+
+def nodes_at(nodes: Float[Tensor, "B N D"], at: Int[Tensor, "B S k"]) -> Float[Tensor, "B S k D"]:
+    """The embeddings of chosen nodes; on a GPU by a product with ones and zeros, whose gradient is one, too."""
+    B, N, D = nodes.shape
+    if nodes.device.type != "cuda":
+        request = torch.arange(B, device=at.device)[:, None, None]
+        return nodes[request, at]
+    ones = at.flatten(1).unsqueeze(-1) == torch.arange(N, device=at.device)  # B S*k N
+    return (ones.to(nodes.dtype) @ nodes).view(*at.shape, D)
 
 
 def additive(

@@ -18,6 +18,7 @@ from exactk.models.initial import initialise
 from exactk.models.inputs import InputLayer, Vectors
 from exactk.models.pointer import Encoded, Pointer, State
 from exactk.problem.batch import Batch
+from exactk.search.feasible import assumed
 
 
 class Policy(nn.Module):
@@ -43,7 +44,9 @@ class Policy(nn.Module):
 
     def encode(self, batch: Batch) -> Encoded:
         """The requests' graphs as node embeddings and keys."""
-        present = None if bool(batch.present.all()) else batch.present
+        known = assumed()
+        whole = bool(batch.present.all()) if known is None else known.all_present
+        present = None if whole else batch.present
         encoded = self.pointer.encode(self.encoder(self.inputs(batch), present), present)
         return encoded if self.affinity is None else encoded._replace(affinity=self.affinity(batch))
 

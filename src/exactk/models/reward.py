@@ -19,6 +19,7 @@ from exactk.models.initial import initialise
 from exactk.models.inputs import CommonVectors
 from exactk.models.pairvalue import PairValue
 from exactk.problem.batch import Batch
+from exactk.search.feasible import assumed
 
 
 class PnnReward(nn.Module):
@@ -38,7 +39,8 @@ class PnnReward(nn.Module):
 
     def forward(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
         """Logits of cards, each of exactly the K items the network was made for."""
-        if cards.shape[2] != self.card_size or bool((cards < 0).any()):
+        looked = assumed() is None and bool((cards < 0).any())
+        if cards.shape[2] != self.card_size or looked:
             raise InputError(
                 f"a reward of kind pnn made for {self.card_size} judges cards of exactly {self.card_size} items; "
                 "reward.kind=set takes any size"

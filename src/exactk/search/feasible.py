@@ -5,6 +5,9 @@ Knows neither models nor scores. The same mask serves sampling, likelihood, gree
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -26,6 +29,35 @@ class Prefix(NamedTuple):
     cards: Int[Tensor, "B S t"]
 
 
+class Facts(NamedTuple):
+    """What about a batch steers Python: to know it, somebody must read it from the device."""
+
+    all_safe: bool
+    complete: bool  # every pair of present positions is allowed, in every request
+    has_pins: bool
+    ragged: bool  # card sizes differ
+    all_present: bool
+    longest: int  # the largest card size
+
+
+_assumed: ContextVar[Facts | None] = ContextVar("assumed", default=None)
+
+
+@contextmanager
+def assuming(facts: Facts) -> Iterator[None]:
+    """Within, every batch is taken to be of this kind and nothing is read: a recorded CUDA graph cannot look."""
+    token = _assumed.set(facts)
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
+
+
+def assumed() -> Facts | None:
+    """What is to be taken for granted, if anything is."""
+    return _assumed.get()
+
+
 @dataclass(frozen=True)
 class Feasible:
     """The rules of B requests, ready to be asked step by step.
@@ -39,11 +71,7 @@ class Feasible:
     graph: Bool[Tensor, "B N N"]  # diagonal cleared
     open: Bool[Tensor, "B N"]
     safe: Bool[Tensor, "B"]
-    all_safe: bool
-    complete: bool  # every pair of present positions is allowed, in every request
-    has_pins: bool
-    ragged: bool  # card sizes differ
-    longest: int  # the largest card size
+    facts: Facts
 
     @classmethod
     def of(cls, batch: Batch) -> Feasible:
@@ -63,17 +91,43 @@ class Feasible:
             open_ = open_ & ((batch.cap.unsqueeze(-1) > 0) | (batch.group < 0)).all(1)
         pinned = batch.pinned.any(-1)
         safe = (open_.sum(-1) > shut) & ~pinned
-        # One look at the device for everything that steers Python.
-        sizes = batch.card_size
-        steering = [safe.all(), missing.max() == 0, pinned.any(), sizes.max() != sizes.min(), sizes.max()]
-        all_safe, complete, has_pins, ragged, longest = torch.stack([s.long() for s in steering]).tolist()
-        if has_pins:
+        facts = _assumed.get()
+        if facts is None:  # one look at the device for everything that steers Python
+            sizes = batch.card_size
+            steering = [safe.all(), missing.max() == 0, pinned.any(), sizes.max() != sizes.min()]
+            steering += [batch.present.all(), sizes.max()]
+            told = torch.stack([s.long() for s in steering]).tolist()
+            facts = Facts._make([*map(bool, told[:-1]), told[-1]])
+        if facts.has_pins:
             open_ = open_ & (graph | ~batch.pinned.unsqueeze(1) | ~others).all(
                 -1
             )  # allowed with every other pin
-        return cls(
-            batch, graph, open_, safe, bool(all_safe), bool(complete), bool(has_pins), bool(ragged), longest
-        )
+        return cls(batch, graph, open_, safe, facts)
+
+    @property
+    def all_safe(self) -> bool:
+        """Whether no request needs look-ahead."""
+        return self.facts.all_safe
+
+    @property
+    def complete(self) -> bool:
+        """Whether every pair of present positions is allowed, in every request."""
+        return self.facts.complete
+
+    @property
+    def has_pins(self) -> bool:
+        """Whether any request pins a position."""
+        return self.facts.has_pins
+
+    @property
+    def ragged(self) -> bool:
+        """Whether card sizes differ."""
+        return self.facts.ragged
+
+    @property
+    def longest(self) -> int:
+        """The largest card size."""
+        return self.facts.longest
 
     def start(self, num_rows: int) -> Prefix:
         """Nothing chosen yet, in `num_rows` rows per request."""

@@ -5,7 +5,7 @@ Knows no network. Drawing and scoring go through one mask and one softmax, so th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -33,6 +33,14 @@ class Distributions(NamedTuple):
     allowed: Bool[Tensor, "B S K N"]
 
 
+@runtime_checkable
+class Drawing(Protocol):
+    """A `Steps` that can draw whole cards by itself, as `rolled_out` would; None where it cannot."""
+
+    def draw(self, feasible: Feasible, uniform: Float[Tensor, "K B S"], temperature: float) -> Sampled | None:
+        """Cards decided by the numbers given."""
+
+
 def sample(
     steps: Steps[Any],
     feasible: Feasible,
@@ -44,31 +52,40 @@ def sample(
 
     The roll-out records no gradient: when gradients are enabled the cards are replayed, all steps at once.
     """
-    with torch.no_grad():
-        prefix, state = feasible.start(num_samples), steps.start(1)
-        shape = (feasible.longest, *prefix.cards.shape[:2])
-        uniform = torch.rand(shape, generator=generator, device=prefix.open.device)
-        masks, log_prob = [], torch.zeros(prefix.cards.shape[:2], device=prefix.open.device)
-        for t in range(feasible.longest):
-            masks.append(feasible.allowed(prefix))
-            # Before the first choice all samples are one: scored once, then spread.
-            scores = steps.step(state).expand(masks[-1].shape)
-            log_probs = log_probabilities(scores, masks[-1], temperature)
-            position = draw(log_probs, uniform[t])
-            if feasible.ragged:
-                position = position.where(feasible.live(t), -1)
-            log_prob = log_prob + at_position(log_probs, position)
-            prefix = feasible.extend(prefix, position)
-            if t == 0:
-                state = spread_rows(state, num_samples)
-            if t + 1 < feasible.longest:
-                state = steps.advance(state, position)
-    allowed = torch.stack(masks, 2)
-    if torch.is_grad_enabled():
-        log_prob = log_prob_of(
-            prefix.cards, distributions(steps, feasible, prefix.cards, temperature, allowed)
-        )
-    return Sampled(prefix.cards, log_prob, allowed)
+    shape = (feasible.longest, len(feasible.open), num_samples)
+    uniform = torch.rand(shape, generator=generator, device=feasible.open.device)
+    drawn = steps.draw(feasible, uniform, temperature) if isinstance(steps, Drawing) else None
+    if drawn is None:
+        drawn = rolled_out(steps, feasible, uniform, temperature)
+    if not torch.is_grad_enabled():
+        return drawn
+    along = distributions(steps, feasible, drawn.cards, temperature, drawn.allowed)
+    return drawn._replace(log_prob=log_prob_of(drawn.cards, along))
+
+
+@torch.no_grad()
+def rolled_out(
+    steps: Steps[Any], feasible: Feasible, uniform: Float[Tensor, "K B S"], temperature: float
+) -> Sampled:
+    """Cards drawn step by step by the numbers given, without gradient."""
+    num_samples = uniform.shape[2]
+    prefix, state = feasible.start(num_samples), steps.start(1)
+    masks, log_prob = [], torch.zeros(prefix.cards.shape[:2], device=prefix.open.device)
+    for t in range(feasible.longest):
+        masks.append(feasible.allowed(prefix))
+        # Before the first choice all samples are one: scored once, then spread.
+        scores = steps.step(state).expand(masks[-1].shape)
+        log_probs = log_probabilities(scores, masks[-1], temperature)
+        position = draw(log_probs, uniform[t])
+        if feasible.ragged:
+            position = position.where(feasible.live(t), -1)
+        log_prob = log_prob + at_position(log_probs, position)
+        prefix = feasible.extend(prefix, position)
+        if t == 0:
+            state = spread_rows(state, num_samples)
+        if t + 1 < feasible.longest:
+            state = steps.advance(state, position)
+    return Sampled(prefix.cards, log_prob, torch.stack(masks, 2))
 
 
 def draw(log_probs: Float[Tensor, "B S N"], uniform: Float[Tensor, "B S"]) -> Int[Tensor, "B S"]:
@@ -77,6 +94,11 @@ def draw(log_probs: Float[Tensor, "B S N"], uniform: Float[Tensor, "B S"]) -> In
     The first position at which the sum is *above* the number has added to it, so a forbidden one is never
     drawn; the factor keeps the number below the whole sum whatever the rounding.
     """
+    if log_probs.device.type == "cuda":
+        # Along the first axis: a GPU's running sums over short rows take as long as all the rest of a roll-out.
+        sums = log_probs.movedim(-1, 0).contiguous().exp().cumsum(0)  # N B S
+        level = uniform * (1 - 2**-22) * sums[-1]
+        return (sums <= level).sum(0)
     sums = log_probs.exp().cumsum(-1)
     level = uniform.unsqueeze(-1) * (1 - 2**-22) * sums[..., -1:]
     return torch.searchsorted(sums, level, right=True).squeeze(-1)
@@ -103,8 +125,15 @@ def at_position(
     log_probs: Float[Tensor, "*rows N"], position: Int[Tensor, "*rows"]
 ) -> Float[Tensor, "*rows"]:
     """The log-probability of what was chosen; of nothing (-1), 0."""
-    chosen = log_probs.gather(-1, position.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    return chosen.masked_fill(position < 0, 0.0)
+    return picked(log_probs, position.clamp(min=0)).masked_fill(position < 0, 0.0)
+
+
+def picked(values: Float[Tensor, "*rows N"], position: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows"]:
+    """values[..., position]; on a GPU by a mask, whose gradient is a mask and no scattered sum."""
+    if values.device.type != "cuda":
+        return values.gather(-1, position.unsqueeze(-1)).squeeze(-1)
+    every = torch.arange(values.shape[-1], device=values.device)
+    return torch.where(position.unsqueeze(-1) == every, values, 0.0).sum(-1)
 
 
 def log_prob(

@@ -1,0 +1,359 @@
+"""A policy's training step without torch's overhead: the same cards, scores and gradients from compiled calls.
+
+Knows what the kernels cannot do (GRU cells, three projections, odd widths, rules that need look-ahead); there the model
+itself answers. Losses, rewards, input layer and optimiser stay torch's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from exactk.engine.compiled import _pool, aligned, rounded
+from exactk.engine.train_decoder import Rows
+from exactk.engine.train_encoder import Spots, Tape, TrainSizes
+from exactk.engine.train_kernel import back_each, draw_each, encode_each, replay_each, turn
+from exactk.models.policy import Policy, PolicySteps
+from exactk.problem.batch import Batch
+from exactk.search import Feasible
+from exactk.search.sample import Sampled
+
+GRAIN, MOST_SLICES = 8, 16  # requests a thread takes at once, at least; slices of a batch, at most
+
+
+def weights_of(policy: Policy) -> list[Tensor]:
+    """The parameters the kernels know, in the order of `Spots`."""
+    encoder, pointer = policy.encoder, policy.pointer
+    parts: list[Tensor] = [encoder.embed.weight, encoder.embed.bias]
+    layers: Any = encoder.layers
+    for layer in layers:
+        parts += [layer.attention.project.weight, layer.attention.join.weight]
+        parts += [layer.attention_norm.weight, layer.attention_norm.bias]
+        parts += [layer.widen.weight, layer.widen.bias, layer.narrow.weight, layer.narrow.bias]
+        parts += [layer.feed_forward_norm.weight, layer.feed_forward_norm.bias]
+    parts += [pointer.keys.weight, pointer.glimpse_query.weight, pointer.glimpse_vector.weight]
+    parts += [pointer.pointer_query.weight, pointer.pointer_vector.weight]
+    for cell in pointer.recurrent.all_weights:
+        parts += cell
+    return parts
+
+
+def known(policy: Policy) -> bool:
+    """Whether the kernels can train this network: the paper's form, every width a multiple of sixteen."""
+    config = policy.config
+    even = not any(n % 16 for n in (config.width, config.width // config.heads, config.feed_forward_size))
+    return even and config.cell == "lstm" and config.attention == "shared"
+
+
+@lru_cache(maxsize=16)
+def spots_of(s: TrainSizes) -> Spots:
+    """Where each weight begins in the joined ones."""
+    D, F = s.width, s.feed_forward_size
+    join, first_norm = D * D, 2 * D * D
+    widen = first_norm + 2 * D
+    widen_bias = widen + F * D
+    narrow = widen_bias + F
+    narrow_bias = narrow + D * F
+    second_norm = narrow_bias + D
+    layer_size = second_norm + 2 * D
+    layers = D * D + D
+    keys = layers + s.layers * layer_size
+    glimpse_query = keys + 2 * D * D
+    glimpse_vector = glimpse_query + D * D
+    pointer_query = glimpse_vector + D
+    pointer_vector = pointer_query + 2 * D * D
+    cells = pointer_vector + D
+    cell_size = 8 * D * D + 8 * D
+    return Spots(
+        0, layers, layer_size, join, first_norm, widen, widen_bias, narrow, narrow_bias, second_norm,
+        keys, glimpse_query, glimpse_vector, pointer_query, pointer_vector, cells, cell_size,
+        cells + s.decoder_layers * cell_size,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def matrices_of(s: TrainSizes) -> np.ndarray:
+    """Begin, rows and columns of each matrix the forward pass multiplies by."""
+    at, D, F = spots_of(s), s.width, s.feed_forward_size
+    found = [(at.embed, D, D), (at.glimpse_query, D, D), (at.pointer_query, D, 2 * D)]
+    for layer in range(s.layers):
+        own = at.layers + layer * at.layer_size
+        found += [
+            (own, D, D),
+            (own + at.join, D, D),
+            (own + at.widen, F, D),
+            (own + at.narrow, D, F),
+        ]
+    for layer in range(s.decoder_layers):
+        own = at.cells + layer * at.cell_size
+        found += [(own, 4 * D, D), (own + 4 * D * D, 4 * D, D)]
+    return np.array(found, np.int64)
+
+
+class _Room:
+    """Places in an array, one after the other, each beginning on a cache line."""
+
+    def __init__(self) -> None:
+        self.end = 0
+
+    def take(self, size: int) -> int:
+        """The place of `size` numbers more."""
+        place, self.end = self.end, self.end + rounded(size)
+        return place
+
+
+@lru_cache(maxsize=64)
+def tape_of(s: TrainSizes, N: int) -> Tape:
+    """What is kept of one encoded request of N candidates; products take four rows at a time."""
+    D, F, n4, span = s.width, s.feed_forward_size, rounded(N, 4), rounded(N)
+    own, layer = _Room(), _Room()
+    layer.take(n4 * D)  # the projection
+    within = [layer.take(n) for n in (s.heads * n4 * span, n4 * D, n4 * D, n4, n4 * D, n4 * F, n4 * D, n4)]
+    absent, inputs, nodes = own.take(span), own.take(n4 * D), own.take((s.layers + 1) * n4 * D)
+    layers = own.take(s.layers * layer.end)
+    glimpse_keys, pointer_keys = own.take(D * span), own.take(D * span)
+    return Tape._make(
+        (absent, inputs, nodes, layers, layer.end, *within, glimpse_keys, pointer_keys, own.end)
+    )
+
+
+@lru_cache(maxsize=64)
+def rows_of(s: TrainSizes, N: int, P: int, K: int) -> Rows:
+    """What is kept of one request's decoding along P paths of K choices, and scores behind it."""
+    D, span, R = s.width, rounded(N), rounded(1 + (K - 1) * P + 4, 4)
+    room = _Room()
+    layers = room.take(s.decoder_layers * 10 * R * D)
+    both, glimpse, attention, query = (room.take(R * n) for n in (2 * D, D, span, D))
+    room.take(R * span)
+    return Rows(R, layers, 10 * R * D, both, glimpse, attention, query, room.end)
+
+
+@lru_cache(maxsize=64)
+def draw_places(s: TrainSizes, N: int, S: int) -> tuple[tuple[int, ...], int]:
+    """Scratch of `draw_each`: both, glimpse, attention, query, scores, masks, pair, gates, states,
+    what is added to scores; and its size."""
+    D, span, rows, room = s.width, rounded(N), rounded(S, 4), _Room()
+    room.take(max(span, 4 * D, s.feed_forward_size))  # zeros
+    sizes = (2 * D, D, span, D, span, span, 2 * D, 4 * D, 2 * s.decoder_layers * D)
+    places = [room.take(rows * n) for n in sizes]
+    return (*places, room.take(span)), room.end
+
+
+@lru_cache(maxsize=64)
+def back_places(s: TrainSizes, N: int, P: int, K: int) -> tuple[tuple[int, ...], int]:
+    """Scratch of `back_each`, in the order it names them; and its size."""
+    D, F, n4, span, room = s.width, s.feed_forward_size, rounded(N, 4), rounded(N), _Room()
+    R = rows_of(s, N, P, K).size
+    room.take(max(span, 4 * D, F))  # zeros
+    nodes, glimpse_keys, pointer_keys = room.take(n4 * D), room.take(D * span), room.take(D * span)
+    both, query, glimpse, scores = (room.take(R * n) for n in (2 * D, D, D, span))
+    nodes_t, states = room.take(D * span), room.take(s.decoder_layers * 6 * R * D)
+    few, free = room.take(rounded(P, 4) * D), room.end
+    room.take(n4 * (3 * D + max(F, D)) + D * span + n4 * span)
+    return (
+        nodes,
+        glimpse_keys,
+        pointer_keys,
+        both,
+        query,
+        glimpse,
+        scores,
+        nodes_t,
+        states,
+        few,
+        free,
+    ), room.end
+
+
+class CompiledTraining:
+    """Makes, for each batch, the `Steps` of a policy that `learning.rlfd` trains with; the model's own where needed."""
+
+    def __init__(self, policy: Policy, threads: int | None = None) -> None:
+        self.policy = policy
+        self.known = known(policy)
+        self.threads = threads or len(os.sched_getaffinity(0))
+        config = policy.config
+        self.sizes = TrainSizes(
+            config.width, config.heads, config.feed_forward_size, config.encoder_layers, config.decoder_layers
+        )
+        self.spots = spots_of(self.sizes)
+        self.parameters = weights_of(policy)
+        self._kept: dict[Any, np.ndarray] = {}
+
+    def steps(self, batch: Batch) -> PolicySteps | CompiledSteps:
+        """The policy bound to a batch, encoded once."""
+        if not self.known or batch.item.device.type != "cpu":
+            return self.policy.steps(batch)
+        return CompiledSteps(self, batch)
+
+    def arrays(self) -> list[np.ndarray]:
+        """The parameters as they are now, not copied."""
+        return [part.detach().numpy() for part in self.parameters]
+
+    def array(self, name: str, thread: int, size: int) -> np.ndarray:
+        """A thread's working memory, made once; its first numbers are zero and stay so."""
+        found = self._kept.get((name, thread))
+        if found is None or len(found) < size:
+            found = self._kept[name, thread] = aligned(size)
+        return found
+
+    def share(self, num_requests: int, call: Callable[[int, int, int], Any]) -> list[Any]:
+        """call(thread, first, last) over slices of the requests, on as many threads as there are slices for.
+
+        The slices, and so the order in which gradients are summed, do not depend on the number of threads.
+        """
+        step = max(GRAIN, -(-num_requests // MOST_SLICES))
+        slices = [(first, min(first + step, num_requests)) for first in range(0, num_requests, step)]
+        threads = min(self.threads, len(slices))
+        answers: list[Any] = [None] * len(slices)
+
+        def work(thread: int) -> None:
+            for n in range(thread, len(slices), threads):
+                answers[n] = call(thread, *slices[n])
+
+        pool = _pool(os.getpid(), self.threads)
+        jobs = [pool.submit(work, thread) for thread in range(1, threads)]
+        work(0)
+        for job in jobs:
+            job.result()
+        return answers
+
+
+def faster(policy: Policy) -> Callable[[Batch], Any]:
+    """How to walk a policy's batches in training: `phases.Run.faster`."""
+    return CompiledTraining(policy).steps
+
+
+class CompiledSteps:
+    """One batch, encoded: draws cards, scores cards with gradient; whatever else is asked, the model answers."""
+
+    def __init__(self, training: CompiledTraining, batch: Batch) -> None:
+        self.training, self.batch = training, batch
+        policy = training.policy
+        self.inputs = policy.inputs(batch)  # B N D
+        self.affinity = None if policy.affinity is None else policy.affinity(batch)
+        s, at = training.sizes, training.spots
+        w = self.weights = np.concatenate([part.ravel() for part in training.arrays()])
+        self.turned = training.array("turned", 0, at.end)
+        self.vectors = training.array("vectors", 0, 2 * s.width)
+        turn(s, at, matrices_of(s), w, self.turned, self.vectors)
+        B, N = batch.item.shape
+        self.tape_places = tape_of(s, N)
+        self.tape = training.array("tape", 0, B * self.tape_places.end)
+        inputs, present = self.inputs.detach().numpy(), batch.present.numpy()
+        size = (
+            max(rounded(N), 4 * s.width, s.feed_forward_size) + s.width * rounded(N) + rounded(N, 4) * s.width
+        )
+        training.share(B, lambda thread, first, last: encode_each(
+            first, last, s, at, self.tape_places, w, self.turned, inputs, present, self.tape,
+            training.array("encode", thread, size),
+        ))  # fmt: skip
+
+    def draw(self, feasible: Feasible, uniform: Float[Tensor, "K B S"], temperature: float) -> Sampled | None:
+        """Cards drawn by the numbers given, as `search.sample` would; None where rules need more than masks."""
+        if not feasible.all_safe or feasible.ragged or self.batch.cap.shape[1]:
+            return None
+        s, at, training = self.training.sizes, self.training.spots, self.training
+        K, B, S = uniform.shape
+        N = feasible.open.shape[1]
+        cards, log_prob = np.empty((B, S, K), np.int64), np.empty((B, S), np.float32)
+        allowed = np.empty((B, S, K, N), np.bool_)
+        added = np.zeros((B, N), np.float32) if self.affinity is None else self.affinity.detach().numpy()
+        places, size = draw_places(s, N, S)
+        given = (
+            feasible.graph.numpy(),
+            feasible.open.numpy(),
+            added,
+            uniform.numpy(),
+            np.float32(temperature),
+        )
+        stuck = training.share(B, lambda thread, first, last: draw_each(
+            first, last, s, at, self.tape_places, self.turned, self.vectors, self.tape,
+            training.array("draw", thread, size), places, *given, cards, log_prob, allowed,
+        ))  # fmt: skip
+        if any(stuck):  # only numbers that are none leave nothing to draw
+            return None
+        return Sampled(torch.from_numpy(cards), torch.from_numpy(log_prob), torch.from_numpy(allowed))
+
+    def replay(self, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
+        """The scores before each choice of given cards, with gradient."""
+        scores: Tensor = _Replay.apply(self, cards, self.inputs, *self.training.parameters)  # type: ignore[no-untyped-call]
+        return scores if self.affinity is None else scores + self.affinity[:, None, None]
+
+    # Whoever steps by hand (greedy baselines, look-ahead) steps through the model.
+
+    @property
+    def _model(self) -> PolicySteps:
+        return self.training.policy.steps(self.batch)
+
+    def start(self, num_rows: int) -> Any:
+        """The state before the first choice."""
+        self._by_hand = self._model
+        return self._by_hand.start(num_rows)
+
+    def step(self, state: Any) -> Float[Tensor, "B S N"]:
+        """Raw scores of every position."""
+        return self._by_hand.step(state)
+
+    def advance(self, state: Any, position: Int[Tensor, "B S"]) -> Any:
+        """The state after choosing."""
+        return self._by_hand.advance(state, position)
+
+
+class _Replay(torch.autograd.Function):
+    """Scores along cards as a function of all weights and of the encoder's inputs."""
+
+    @staticmethod
+    def forward(ctx: Any, steps: CompiledSteps, cards: Tensor, inputs: Tensor, *_: Tensor) -> Tensor:
+        """Decode along the cards; the encoder's part stands on the tape."""
+        training, (B, P, K), N = steps.training, cards.shape, inputs.shape[1]
+        s, at = training.sizes, training.spots
+        ctx.steps, ctx.cards = steps, np.ascontiguousarray(cards.numpy())
+        ctx.rows = rows_of(s, N, P, K)
+        ctx.room = rounded(max(rounded(N), 4 * s.width))
+        ctx.kept = training.array("kept", 0, ctx.room + B * ctx.rows.end)
+        scores = np.empty((B, P, K, N), np.float32)
+        w = steps.weights
+        training.share(B, lambda thread, first, last: replay_each(  # noqa: ARG005
+            first, last, s, at, steps.tape_places, ctx.rows, w, steps.turned, steps.vectors, steps.tape,
+            ctx.kept, ctx.room, ctx.cards, scores,
+        ))  # fmt: skip
+        return torch.from_numpy(scores)
+
+    @staticmethod
+    def backward(ctx: Any, *wanted: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of weights and inputs."""
+        steps: CompiledSteps = ctx.steps
+        training, (B, P, K), N = steps.training, ctx.cards.shape, wanted[0].shape[3]
+        s, at = training.sizes, training.spots
+        places, size = back_places(s, N, P, K)
+        inputs_g = np.empty((B, N, s.width), np.float32)
+        given = np.ascontiguousarray(wanted[0].numpy())
+
+        def part(thread: int, first: int, last: int) -> np.ndarray:
+            sums = np.zeros(at.end + 16, np.float32)
+            back_each(
+                first, last, s, at, steps.tape_places, ctx.rows, steps.weights, steps.tape, ctx.kept, ctx.room,
+                training.array("back", thread, size), places, sums, ctx.cards, given, inputs_g,
+            )  # fmt: skip
+            return sums
+
+        parts = training.share(B, part)
+        total = parts[0]
+        for other in parts[1:]:
+            total += other
+        for layer in range(s.decoder_layers):
+            bias = at.cells + layer * at.cell_size + 8 * s.width * s.width
+            total[bias + 4 * s.width : bias + 8 * s.width] = total[bias : bias + 4 * s.width]
+        # Parts of one array: torch keeps them as the gradients without copying.
+        sizes = [part.numel() for part in training.parameters]
+        apart = torch.split(torch.from_numpy(total[: at.end]), sizes)
+        shaped = (g.view(part.shape) for g, part in zip(apart, training.parameters, strict=True))
+        return None, None, torch.from_numpy(inputs_g), *shaped

@@ -1,0 +1,124 @@
+"""A training step on a GPU, recorded once and replayed: hundreds of small launches become one.
+
+Knows no model: a task says whether its loss may be recorded (`Task.steady`). Where a batch is of another kind than
+those recorded, or cannot be, the step is taken as usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from exactk.models.policy import Policy
+from exactk.problem.batch import Batch
+from exactk.search.feasible import Facts, Feasible, assuming
+
+if TYPE_CHECKING:
+    from exactk.learning.fit import Step
+
+USUAL = 2  # batches of a kind that are learned from as usual before it is recorded: libraries settle, memory is found
+MOST_KINDS = 4  # recorded: each keeps the memory of a whole step
+
+Lesson = Callable[[Batch, float, Generator], "Step"]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recorded step: what it reads, what it writes."""
+
+    graph: Any
+    batch: Batch
+    step: Step
+    gradients: Sequence[Tensor | None]
+
+    def replayed(self, batch: Batch, parameters: Sequence[nn.Parameter]) -> Step:
+        """The step on another batch of the same kind; gradients are those of this batch alone."""
+        for mine, given in zip(tensors_of(self.batch), tensors_of(batch), strict=True):
+            mine.copy_(given)
+        self.graph.replay()
+        for parameter, gradient in zip(parameters, self.gradients, strict=True):
+            parameter.grad = gradient
+        return self.step
+
+
+class Recorder:
+    """Takes steps on a GPU: as usual at first, then recorded, one recording for each kind of batch."""
+
+    def __init__(self, lesson: Lesson, parameters: Sequence[nn.Parameter], generator: Generator) -> None:
+        self.lesson, self.parameters, self.generator = lesson, parameters, generator
+        self.met: dict[Any, int] = {}
+        self.recordings: dict[Any, Recording] = {}
+
+    def __call__(self, batch: Batch) -> Step | None:
+        """Loss and figures, with gradients in place; None where this batch is to be learned from as usual."""
+        facts = Feasible.of(batch).facts
+        kind = (facts, tuple(t.shape for t in tensors_of(batch)))
+        if kind not in self.recordings:
+            self.met[kind] = self.met.get(kind, 0) + 1
+            settled = facts.all_safe and self.met[kind] > USUAL
+            if not settled or len(self.recordings) >= MOST_KINDS:
+                return None
+            self.recordings[kind] = self.record(batch, facts)
+        return self.recordings[kind].replayed(batch, self.parameters)
+
+    def record(self, batch: Batch, facts: Facts) -> Recording:
+        """Walk through one step without taking it: weights and random numbers stay where they are."""
+        held = replace(batch, **{name: t.clone() for name, t in named_tensors(batch).items()})
+        randomness = self.generator.get_state(), torch.cuda.get_rng_state()
+        graph: Any = torch.cuda.CUDAGraph()
+        side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with assuming(facts):
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self._walk(held)
+            torch.cuda.current_stream().wait_stream(side)
+            self.generator.set_state(randomness[0])
+            torch.cuda.set_rng_state(randomness[1])
+            graph.register_generator_state(self.generator)
+            with torch.cuda.graph(graph):
+                step = self._walk(held)
+        figures = {name: value.detach() for name, value in step.figures.items()}
+        told = step._replace(loss=step.loss.detach(), figures=figures)
+        return Recording(graph, held, told, [p.grad for p in self.parameters])
+
+    def _walk(self, batch: Batch) -> Step:
+        for parameter in self.parameters:
+            parameter.grad = None
+        step = self.lesson(batch, 0.0, self.generator)
+        step.loss.backward()  # type: ignore[no-untyped-call]
+        return step
+
+
+def named_tensors(batch: Batch) -> dict[str, Tensor]:
+    """The tensors a batch has."""
+    held = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    return {name: t for name, t in held.items() if t is not None}
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """The same, in order."""
+    return list(named_tensors(batch).values())
+
+
+class Fused:
+    """A policy whose encoder and pointer torch.compile has fused, within a `with` alone."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.places = ((policy.encoder, "forward"), (policy.pointer, "point"))
+        self.functions = [torch.compile(getattr(module, name), dynamic=False) for module, name in self.places]
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Compile on the first pass, half a minute; afterwards a step takes two thirds of the time."""
+        for (module, name), function in zip(self.places, self.functions, strict=True):
+            setattr(module, name, function)
+        try:
+            yield
+        finally:
+            for module, name in self.places:
+                delattr(module, name)
