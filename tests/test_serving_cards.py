@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -25,9 +27,9 @@ from exactk.models.pairvalue import PairValue
 from exactk.search import Feasible
 from exactk.serving.answering import Answer, Answerer, Ladder, Question
 from exactk.serving.arms import Arm
+from exactk.serving.collecting import collect
 from exactk.serving.decoding import decoder_of, set_probability
 from exactk.serving.express import trial_requests
-from exactk.serving.impressions import collect
 from exactk.serving.quick import QuickBatches
 from exactk.serving.settings import Settings
 from exactk.serving.split import CHALLENGER, arm_of
@@ -36,6 +38,20 @@ from serving_server import client_of
 
 # The service runs in a thread of this process; the shape checker's own dice there are no business of hypothesis.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+
+
+# Several commands of the command line in one process, a zero byte after what each says.
+COMMANDS = """
+import json, sys
+from exactk.cli import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["exactk", *arguments]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, arguments
+    sys.stdout.write(chr(0))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +219,47 @@ def test_what_was_served_can_be_learned_from_tomorrow(pair_value: Path, tmp_path
         assert row["propensity"] == pytest.approx(answer["propensity"])
         # With explore = 0.5 over a shortlist of 8: 0.5 + 0.5 / 8 for the best, 0.5 / 8 for each other.
         assert min(abs(answer["propensity"] - p) for p in (0.5625, 0.0625)) < 1e-9
+
+
+def test_what_was_served_today_trains_and_judges_tomorrow(pair_value: Path, tmp_path: Path) -> None:
+    """Serve, tell clicks, build, train, evaluate: all by the doors a person uses."""
+    log, data, model = tmp_path / "log", tmp_path / "data", tmp_path / "model"
+    random = np.random.default_rng(4)
+    asked = [
+        {"user": f"u{n % 12}", "candidates": random.choice(ITEMS, 12, replace=False).tolist()}
+        for n in range(1536)
+    ]
+    with client_of(Settings(model=pair_value, log=log, explore=0.5, seed=1, budget_ms=5000.0)) as client:
+        for first in range(0, len(asked), 64):
+            answers = client.post("/v1/cards", json={"requests": asked[first : first + 64]}).json()["answers"]
+            for answer in answers[::4]:
+                told = {
+                    "request_id": answer["request_id"],
+                    "clicked": True,
+                    "clicked_item": answer["card"][0],
+                }
+                assert client.post("/v1/feedback", json=told).status_code == 200
+
+    commands = [
+        ["data", "build", "log", log, "--model", pair_value, "--out", data],
+        ["train", data, "--preset", "tiny", "--out", model],
+        ["evaluate", pair_value, data, "--part", "train"],
+        ["evaluate", model, data],
+    ]
+    orders = json.dumps([[*map(str, command), "--json"] for command in commands])
+    ended = subprocess.run(
+        [sys.executable, "-c", COMMANDS, orders], capture_output=True, text=True, check=True
+    )
+    _, _, judged, new = (json.loads(told) for told in ended.stdout.split("\0")[:4])
+    held = Dataset.open(data)
+    assert len(held) == len(asked)
+    assert held.constraints is not None
+    assert "features" in held.items.column_names
+    # Every fourth card was clicked, whichever it was; of the best card, shown more than half of the time, as well.
+    estimate = judged["off_policy"]["ips"]
+    assert estimate["reason"] is None
+    assert estimate["interval"]["low"] < 0.25 < estimate["interval"]["high"]
+    assert set(new["off_policy"]) == {"ips", "snips"}
 
 
 def test_propensities_are_the_frequencies_with_which_cards_come(pair_value: Path) -> None:

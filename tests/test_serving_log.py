@@ -19,7 +19,8 @@ import pytest
 
 from exactk.data.dataset import Dataset
 from exactk.errors import DataError
-from exactk.serving.impressions import FEEDBACK, IMPRESSIONS, ImpressionLog, collect
+from exactk.serving.collecting import collect
+from exactk.serving.impressions import FEEDBACK, IMPRESSIONS, ImpressionLog
 from exactk.serving.journal import Journal, read_all, read_journal, shelve_abandoned
 
 SCHEMA = pa.schema({"name": pa.string(), "number": pa.int64()})

@@ -171,6 +171,32 @@ def build_frame(
         emit(f"note, {entry['rows']:,} times: {text}")
 
 
+@build.command("log")
+def build_log(
+    folder: Path = typer.Argument(help="The log folder of a service (exactk serve --log)."),
+    out: Path = OUT,
+    model: Path | None = typer.Option(
+        None, "--model", help="The model that served: its items, users and rules come along."
+    ),
+    rules: Path | None = RULES,
+    as_json: bool = JSON,
+) -> None:
+    """What a service showed and what was clicked, with propensities: trains a new model, judges any off-policy."""
+    from exactk.data.dataset import Dataset
+    from exactk.recommender import Recommender
+    from exactk.serving.collecting import collect
+
+    served = None if model is None else Recommender.load(model).fitted
+    written = _rules(rules) or (None if served is None else served.constraints)
+    collect(
+        folder,
+        out,
+        None if written is None else written.to_dict(),
+        None if served is None else served.catalogue,
+    )
+    _say_built(Dataset.open(out), as_json)
+
+
 @data.command("stats")
 def stats(
     folder: Path = typer.Argument(help="A dataset folder."),

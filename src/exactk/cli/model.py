@@ -93,16 +93,37 @@ def evaluate(
     seed: int = typer.Option(0, "--seed", help="As given to exactk train."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
-    """Measure a model: P@K, HR@K, estimated value, share of valid cards."""
+    """Measure a model: P@K, HR@K, estimated value, share of valid cards; on a world, the true value as well.
+
+    Where the log holds propensities, what the model's cards would have earned is estimated off-policy, too.
+    """
     from exactk.data.dataset import Dataset
+    from exactk.evaluation.logged import logged_estimates
+    from exactk.evaluation.truth import true_figures
+    from exactk.learning.phases import solvable
     from exactk.recommender import Recommender
 
     parts = dict(zip(("train", "valid", "test"), Dataset.open(data).split(split, seed=seed), strict=True))
-    figures = Recommender.load(model).evaluate(parts[part])
+    recommender = Recommender.load(model)
+    figures = recommender.evaluate(parts[part], judge=true_figures)
+    if "optimum" in figures:
+        figures["share_of_optimum"] = figures["true_value"] / figures["optimum"]
+    vocabulary = recommender.fitted.vocabulary
+    batches = solvable(parts[part], vocabulary).batches(vocabulary, 512)
+    estimates = logged_estimates(recommender.recommend_batch, batches, seed)
     if as_json:
-        emit_json({"model": str(model), "data": str(data), "part": part, **figures})
+        told = {name: estimate.as_dict() for name, estimate in estimates.items()}
+        emit_json({"model": str(model), "data": str(data), "part": part, **figures, "off_policy": told})
         return
     emit_table((f"figure on {part}", "value"), list(figures.items()))
+    for name, estimate in estimates.items():
+        if estimate.interval is None:
+            emit(f"off-policy, {name}: {estimate.support.reason}")
+        else:
+            low, high = estimate.interval.low, estimate.interval.high
+            emit(
+                f"off-policy, {name}: clicked {estimate.interval.estimate:.4f} of the time ({low:.4f} to {high:.4f})"
+            )
 
 
 @app.command("recommend")

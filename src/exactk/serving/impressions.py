@@ -1,4 +1,4 @@
-"""What was shown and what was clicked: the log of the service, and its way back into a dataset folder.
+"""What was shown and what was clicked: the log of the service. Its way into a dataset folder: `collecting.py`.
 
 Knows journals, not routes. Impressions may be lost with a full disk (and are counted); acknowledged feedback never.
 """
@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from exactk.data.writer import DatasetWriter
-from exactk.errors import DataError
-from exactk.serving.journal import Journal, read_all
+from exactk.serving.journal import Journal
 
 Id = int | str
 
@@ -134,71 +131,3 @@ class ImpressionLog:
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-def collect(log: Path | str, out: Path | str, constraint: Mapping[str, Any] | None = None) -> int:
-    """Join a log folder into a dataset folder, ready to train and to be evaluated off-policy; returns its rows.
-
-    A request counts as clicked when any feedback says so; the first clicked item stands. Feedback for a request
-    that was never logged is left out.
-    """
-    folder = Path(log)
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a log folder: it does not exist")
-    shown = read_all(folder, "impressions", IMPRESSIONS)
-    if not len(shown):
-        raise DataError(f"{folder} holds no impressions")
-    integers = bool(pc.all(shown["integer_ids"]).as_py())
-    impressions = _joined(shown, read_all(folder, "feedback", FEEDBACK))
-    items = _latest_items(read_all(folder, "items", ITEMS), shown)
-    users = pa.table({"user_id": pc.unique(shown["user_id"])})
-    with DatasetWriter(out, {"constraint": constraint, "provenance": {"source": "serving log"}}) as writer:
-        writer.write_items(_with_ids(items, ("item_id",), integers))
-        writer.write_users(_with_ids(users, ("user_id",), integers))
-        writer.write_impressions(
-            _with_ids(impressions, ("user_id", "candidates", "card", "clicked_item"), integers)
-        )
-    return len(impressions)
-
-
-def _joined(shown: pa.Table, feedback: pa.Table) -> pa.Table:
-    clicks = feedback.filter(feedback["clicked"]).sort_by("timestamp")
-    first: dict[str, str | None] = {}
-    for request_id, item in zip(
-        clicks["request_id"].to_pylist(), clicks["clicked_item"].to_pylist(), strict=True
-    ):
-        if first.get(request_id) is None:
-            first[request_id] = item
-    requests = shown["request_id"].to_pylist()
-    columns = ["request_id", "user_id", "candidates", "card", "propensity", "arm", "model"]
-    return (
-        shown.select(columns)
-        .append_column("timestamp", shown["timestamp"].cast(pa.timestamp("us", tz="UTC")))
-        .append_column("clicked", pa.array([each in first for each in requests], pa.bool_()))
-        .append_column("clicked_item", pa.array([first.get(each) for each in requests], pa.string()))
-    )
-
-
-def _latest_items(described: pa.Table, shown: pa.Table) -> pa.Table:
-    """One row per item ever offered; where it came inline, what was said last."""
-    last: dict[str, dict[str, Any]] = {
-        each["item_id"]: each for each in described.sort_by("timestamp").to_pylist()
-    }
-    every = pc.unique(pc.list_flatten(shown["candidates"])).to_pylist()
-    rows = [last.get(item_id, {"item_id": item_id}) for item_id in every]
-    columns: dict[str, pa.Array] = {
-        name: pa.array([row.get(name) for row in rows], ITEMS.field(name).type)
-        for name in ("item_id", "title", "category", "features")
-    }
-    if columns["features"].null_count:
-        del columns["features"]  # some item came without: features are for all or for none
-    return pa.table(columns)
-
-
-def _with_ids(table: pa.Table, names: Sequence[str], integers: bool) -> pa.Table:
-    if not integers:
-        return table
-    for name in names:
-        kind = pa.list_(pa.int64()) if pa.types.is_list(table[name].type) else pa.int64()
-        table = table.set_column(table.column_names.index(name), name, table[name].cast(kind))
-    return table
