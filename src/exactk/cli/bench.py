@@ -21,6 +21,7 @@ BENCHMARKS = {
     "data": "building, opening and batching a log of the Taobao shape",
     "train": "training steps a second beside the authors' figures",
     "decode": "cards a second: the compiled decoder and ONNX beside PyTorch",
+    "growth": "milliseconds and memory against candidates, card size, beam, batch and catalogue",
     "serve": "the service under load beside a bare echo",
     "soak": "the service's memory over half an hour of steady load",
     "scale": "training and scoring with one and two workers on Ray, and what large vocabularies take",
@@ -42,8 +43,8 @@ def bench(
         raise InputError(f"unknown benchmark {name!r}; there are: {', '.join(BENCHMARKS)}, all")
     for chosen in BENCHMARKS if name == "all" else [name]:
         talk(f"bench {chosen}: {BENCHMARKS[chosen]}")
-        module = "decode_cuda" if (chosen, device) == ("decode", "cuda") else chosen
-        settings: dict[str, Any] = {"device": device, "published": published} if chosen == "train" else {}
+        module = f"{chosen}_cuda" if chosen in ("decode", "train") and device == "cuda" else chosen
+        settings: dict[str, Any] = {"published": published} if module == "train" else {}
         report = importlib.import_module(f"exactk.bench.{module}").run(quick=quick, **settings)
         kept = None if out is None else out / f"bench-{module.replace('_', '-')}.json"
         emit_report(report, as_json, kept, command="exactk " + " ".join(sys.argv[1:]))
