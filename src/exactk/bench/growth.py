@@ -25,11 +25,11 @@ from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 
 N, K, W, B = 50, 4, 3, 32  # what is held while another number grows
-CANDIDATES = (20, 50, 100, 200, 350, 500)
-CARD_SIZES = (2, 4, 8, 12, 16, 20)
-BEAMS = (1, 2, 3, 5, 8, 16, 32)
-BATCHES = (1, 4, 16, 64, 256, 1024)
-CATALOGUES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+CANDIDATES: tuple[int, ...] = (20, 50, 100, 200, 350, 500)
+CARD_SIZES: tuple[int, ...] = (2, 4, 8, 12, 16, 20)
+BEAMS: tuple[int, ...] = (1, 2, 3, 5, 8, 16, 32)
+BATCHES: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
+CATALOGUES: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 MEGABYTE = 2**20
 
 
@@ -76,8 +76,7 @@ def decoded(
         "items": items,
         **spread_of(times / batch),
         "scratch_megabytes": scratch / MEGABYTE,
-        "model_megabytes": sum(bytes_of(policy.state_dict(), sparse=True)[name] for name in ("weights",))
-        / MEGABYTE,
+        "model_megabytes": bytes_of(policy.state_dict(), sparse=True)["weights"] / MEGABYTE,
     }
 
 
