@@ -31,8 +31,8 @@ def document_of(found: Comparison, quick: bool, command: str) -> dict[str, Any]:
 def goals(found: Comparison) -> list[Goal]:
     """With pairs that matter, ours beat every rival; without, ours lose nothing; with themes, the policy holds up."""
     world: Mapping[str, Any] | None = found.facts.get("world")
-    ours = {row.way: row for row in found.rows if row.kind == "ours" and row.value is not None}
-    if world is None or found.strongest_rival is None or set(ours) != {POLICY, VALUE}:
+    ours = {name: row for name in (POLICY, VALUE) for row in found.rows if _is_ours(row, name)}
+    if world is None or found.strongest_rival is None or len(ours) < 2:
         return []
     rival = _value(found.row(found.strongest_rival))
     if world["theme"] > 0:
@@ -50,6 +50,11 @@ def goals(found: Comparison) -> list[Goal]:
     best = max(ours.values(), key=_value)
     p_value = 1.0 if best.p_value is None or _value(best) <= rival else best.p_value
     return [Goal(f"p of {best.way} above every rival in true value", p_value, SURE, "most")]
+
+
+def _is_ours(row: Row, name: str) -> bool:
+    """Also where it was trained elsewhere and came as a model folder of that name."""
+    return row.kind in ("ours", "yours") and row.way.startswith(name) and row.value is not None
 
 
 def _value(row: Row) -> float:

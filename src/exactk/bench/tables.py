@@ -18,6 +18,7 @@ from exactk.evaluation.verdict import markdown
 
 CELLS = ((50, 4), (50, 6), (200, 4), (200, 10), (500, 10))
 DENSITY = 0.9
+OURS = ("ours", "yours")
 NUM_RIVALS = 5  # of a short table: the strongest; chance and popularity stand there, too
 BLOCK = re.compile(r"(<!-- made from (results/[\w.-]+\.json): (\w+) -->\n)(.*?)(\n<!-- end -->)", re.DOTALL)
 
@@ -70,7 +71,7 @@ def short_comparison(document: dict[str, Any]) -> str:
     plain = [
         next((row for row in rivals if row.way.startswith(name)), None) for name in ("popularity", "random")
     ]
-    shown = [row for row in found.rows if row.kind == "ours" or row in rivals[:NUM_RIVALS] or row in plain]
+    shown = [row for row in found.rows if row.kind in OURS or row in rivals[:NUM_RIVALS] or row in plain]
     lines = ["| method | true value | of the optimum | ms a request |", "|---|---:|---:|---:|"]
     lines += [_short_row(row) for row in shown]
     return "\n".join([*lines, "", document["verdict"][0]])
@@ -79,7 +80,7 @@ def short_comparison(document: dict[str, Any]) -> str:
 def _short_row(row: Row) -> str:
     assert row.value is not None
     assert row.share_of_optimum is not None
-    name = f"**{row.way}**" if row.kind == "ours" else row.way
+    name = f"**{row.way}**" if row.kind in OURS else row.way
     share = row.share_of_optimum.estimate
     return f"| {name} | {row.value.estimate:.4f} | {share:.1%} | {row.ms_alone:.2g} |"
 

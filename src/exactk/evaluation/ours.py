@@ -33,18 +33,19 @@ def fit_pair_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
 
 
 def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
-    """GAttN by demonstrations and rewards; the reward is tuned first, the policy trained once under the best one."""
-    base: dict[str, Any] = {"model": "policy"}
+    """GAttN by demonstrations and rewards; the reward is tuned first, the policy trained once under the best one.
+
+    Where there are ids alone, or no card that was not clicked, demonstrations are all there is: preset `best-ids`.
+    """
     chosen: Setting = settings(train)[0]
-    if train.view.clicked.all():  # no card that was not clicked: no reward to learn, only demonstrations
-        base["training"] = {"alpha": 1.0}
-    else:
+    name = "best" if train.sizes.item_feature_size and not train.view.clicked.all() else "best-ids"
+    if name == "best":
         chosen = tuned_value(train, valid, budget)[2]
-    config = configured(base, chosen, budget)
+    config = configured({"model": "policy"}, chosen, budget, name)
     trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
     assert trained.models.policy is not None
     writer = PolicyWriter(trained.models.policy, config.policy, trained.models.value, config.reward.caution)
-    return Fitted({"GAttN + RLfD": as_served(writer)}, chosen)
+    return Fitted({"GAttN + RLfD": as_served(writer)}, {**chosen, "preset": name})
 
 
 def tuned_value(train: Logs, valid: Logs, budget: Budget) -> tuple[phases.Trained, Config, Setting, float]:
@@ -68,9 +69,9 @@ def settings(train: Logs) -> list[Setting]:
     ]
 
 
-def configured(base: dict[str, Any], setting: Setting, budget: Budget) -> Config:
-    """The preset `best` with this setting's inputs and learning rate; its epochs, but never more than the budget's."""
-    best = preset("best")
+def configured(base: dict[str, Any], setting: Setting, budget: Budget, name: str = "best") -> Config:
+    """A preset with this setting's inputs and learning rate; its epochs, but never more than the budget's."""
+    best = preset(name)
     kind, rate = setting["inputs"], setting["times_learning_rate"]
 
     def phase(own: RewardConfig | PairValueConfig) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def configured(base: dict[str, Any], setting: Setting, budget: Budget) -> Config
             "policy": {"inputs": kind},
             "reward": phase(best.reward),
             "pair_value": phase(best.pair_value),
-            "training": {**training, **base.get("training", {})},
+            "training": training,
         },
         base=best,
     )
