@@ -18,7 +18,9 @@ from card_logs import write_log
 from exactk.config import Config, preset
 from exactk.data import Dataset, Meta
 from exactk.data.requests import Request
+from exactk.data.world import World, world
 from exactk.errors import ConfigError, DataError, InfeasibleError, InputError
+from exactk.evaluation.truth import true_figures
 from exactk.learning.fit import fit
 from exactk.problem.constraints import AtMost, Constraints, Distinct, MinimumGap
 from exactk.recommender import NotFittedError, Recommender
@@ -368,3 +370,17 @@ def test_the_progress_bar_talks_on_stderr_only(capfd: pytest.CaptureFixture[str]
     assert out == ""
     assert "value" in err
     assert "AUC" in err
+
+
+def test_on_a_world_a_judge_adds_what_cards_are_truly_worth(tmp_path: Path) -> None:
+    log = world(users=30, items=120, impressions=300, n=10, k=3, path=tmp_path / "world")
+    train, valid, test = log.split()
+    recommender = Recommender(tiny("pair_value", "pair_value.epochs=1")).fit(train, valid, show=False)
+    figures = recommender.evaluate(test, batch_size=32, judge=true_figures)
+    truth = World.of(log)
+    asked = truth.asked(test)
+    batch = next(test.batches(recommender.fitted.vocabulary, len(test)))
+    chosen = np.take_along_axis(asked.items, recommender.recommend_batch(batch).numpy(), axis=1)
+    assert figures["true_value"] == pytest.approx(truth.value(asked.users, chosen).mean())
+    assert figures["optimum"] == pytest.approx(truth.optimum(*asked).value.mean())
+    assert figures["valid"] == 1

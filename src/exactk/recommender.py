@@ -68,9 +68,7 @@ class Recommender:
         nothing had happened. `show`: a progress bar on stderr. `track`: TensorBoard and MLflow, if installed.
         Started by torchrun (or on Ray), the processes train one model together, each on its share of every batch.
         """
-        if self.constraints is not None:
-            train = train.constrained(self.constraints)
-            valid = None if valid is None else valid.constrained(self.constraints)
+        train, valid = self._under_rules(train), None if valid is None else self._under_rules(valid)
         place = None if folder is None else Path(folder)
         vocabulary = train.vocabulary(self.config.vocabulary.user_rows, self.config.vocabulary.item_rows)
         with ranks.joined(phases.chosen_device(self.config)) as told, ExitStack() as listening:
@@ -166,8 +164,7 @@ class Recommender:
 
         Requests without any valid card are counted as `infeasible` and left out of the rest.
         """
-        if self.constraints is not None:
-            test = test.constrained(self.constraints)
+        test = self._under_rules(test)
         told: dict[str, list[np.ndarray]] = {}
         view = phases.solvable(test, self.fitted.vocabulary)
         for number, batch in enumerate(view.batches(self.fitted.vocabulary, batch_size)):
@@ -226,6 +223,12 @@ class Recommender:
         module = models.policy if models.policy is not None else models.value
         assert module is not None
         return next(module.parameters()).device
+
+    def _under_rules(self, data: Dataset) -> Dataset:
+        """The same impressions under this recommender's rules; graphs recorded for the same rules are kept."""
+        if self.constraints is None or self.constraints == data.constraints:
+            return data
+        return data.constrained(self.constraints)
 
     def _card(self, request: Request, decision: Decision, row: int, relaxed: tuple[str, ...]) -> Card:
         positions = tuple(p for p in decision.cards[row].tolist() if p >= 0)

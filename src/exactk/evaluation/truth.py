@@ -43,3 +43,13 @@ class Truth:
             asked = self.world.asked(self.view, places[first : first + AT_ONCE])
             found.append(self.world.optimum(asked.users, asked.items, asked.requests).value)
         return np.concatenate([*found, np.empty(0)])
+
+
+def true_figures(
+    view: Dataset, places: Int[np.ndarray, "R"], cards: Int[np.ndarray, "R K"]
+) -> dict[str, np.ndarray]:
+    """What cards of a world are truly worth, and what the best valid ones would be; nothing where nobody knows."""
+    truth = Truth.of(view)
+    return (
+        {} if truth is None else {"true_value": truth.value(places, cards), "optimum": truth.optimum(places)}
+    )

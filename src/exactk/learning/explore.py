@@ -15,7 +15,7 @@ Baseline = Literal["none", "leave_one_out", "greedy"]
 
 
 def rescaled(click_probability: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """R = 2 (p - 0.5), between -1 and 1 (eq. 15)."""
+    """R = 2 (p - 0.5), between -1 and 1 (eq. 20)."""
     return 2.0 * (click_probability - 0.5)
 
 
