@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ def compare(
     methods: list[str] = typer.Option(
         [], "--method", help="One method, or module:function; may be repeated. All of them by default."
     ),
+    skip: list[str] = typer.Option([], "--skip", help="A method to leave out; may be repeated."),
     model: Path | None = typer.Option(
         None, "--model", help="A trained model to judge beside them; the table is left in it for the studio."
     ),
@@ -46,7 +48,8 @@ def compare(
     from exactk.evaluation.verdict import markdown, studio_table
     from exactk.rivals.contract import QUICK, Budget
 
-    chosen: list[Any] = [*(methods or methods_for(quick)), *([Existing.load(model)] if model else [])]
+    named = [name for name in methods or methods_for(quick) if name not in skip]
+    chosen: list[Any] = [*named, *([Existing.load(model)] if model else [])]
     folder = out or Path("runs") / f"compare-{data.resolve().name}{'-quick' * quick}"
     talk(f"results are kept in {folder}: the same command goes on where it was stopped")
     budget = QUICK if quick else Budget(trials=trials, epochs=epochs)
@@ -58,7 +61,7 @@ def compare(
     except KeyboardInterrupt as stopped:  # the command line's library would say nothing
         talk(f"exactk: {str(stopped) or 'interrupted'}")
         raise typer.Exit(130) from None
-    document = plain(document_of(found, quick, "exactk " + " ".join(sys.argv[1:])))
+    document = plain(document_of(found, quick, shlex.join(["exactk", *sys.argv[1:]])))
     if keep is not None:
         keep_json(document, keep)
     if model is not None:
