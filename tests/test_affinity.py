@@ -26,6 +26,19 @@ def test_affinity_is_the_inner_product_plus_the_items_bias() -> None:
 
 
 @torch.no_grad()
+def test_pace_multiplies_both_tables_and_starts_alike() -> None:
+    affinity = Affinity("ids", SIZES, 1, pace=10.0)
+    assert affinity.users is not None
+    assert affinity.items is not None
+    affinity.users.weight[1], affinity.items.weight[2] = 0.3, torch.tensor([0.2, 0.1])
+    scores = affinity.score(torch.tensor([1]), torch.tensor([[2]]), None, None)
+    assert scores.item() == pytest.approx(3.0 * 2.0 + 1.0)
+    affinity.start_small()
+    assert affinity.users.weight[1].item() == pytest.approx(0.3 * 0.5 / 10)
+    assert affinity.items.weight[2].tolist() == pytest.approx([0.2 * 0.5 / 10, 0.0])
+
+
+@torch.no_grad()
 def test_features_add_a_linear_part() -> None:
     affinity = Affinity("features", InputSizes(3, 4, user_feature_size=1, item_feature_size=1), 1)
     assert affinity.users is None

@@ -52,6 +52,7 @@ class PolicyConfig(Section):
         0, least=0
     )  # rank of <p_u, q_i> + b_i, added to the scores of every step; 0: none
     affinity_dropout: float = setting(0.0, least=0, most=0.9)  # of p_u and q_i
+    affinity_pace: float = setting(1.0, least=0.01)  # how many times faster than the network they learn
     decoding: Literal["beam", "greedy", "sample"] = "beam"
     beam: int = setting(3, least=1)
     improve_seconds: float = setting(0.0, least=0)  # budget of swaps under the reward; 0: none
@@ -158,7 +159,9 @@ class TrainingConfig(Section):
     seed: int = setting(0, least=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
-    compile: bool = False  # on a GPU, fuse the network's operations: half a minute at first, then steps in two thirds
+    compile: bool = (
+        False  # on a GPU, fuse the network's operations: half a minute at first, then steps in two thirds
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -294,11 +297,9 @@ PRESETS: dict[str, Config] = {
     # For logs of few users and items whose cards hold no interaction (the paper's MovieLens files): GAttN at the
     # paper's size, supervised by the clicked item, with a matrix factorisation inside. Chosen on validation.
     "best-ids": Config(
-        policy=PolicyConfig(affinity=32, affinity_dropout=0.3),
+        policy=PolicyConfig(affinity=32, affinity_dropout=0.3, affinity_pace=10.0),
         reward=RewardConfig(kind="set", batch_size=256, epochs=3, patience=1),
-        training=TrainingConfig(
-            alpha=1.0, target="clicked", batch_size=128, learning_rate=0.01, weight_decay=0.1
-        ),
+        training=TrainingConfig(alpha=1.0, target="clicked", batch_size=128, weight_decay=0.1),
     ),
     "tiny": Config(
         policy=PolicyConfig(

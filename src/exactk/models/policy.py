@@ -34,7 +34,7 @@ class Policy(nn.Module):
         self.encoder = Encoder(config)
         self.pointer = Pointer(config)
         self.affinity = (
-            Affinity(config.inputs, sizes, config.affinity, config.affinity_dropout)
+            Affinity(config.inputs, sizes, config.affinity, config.affinity_dropout, config.affinity_pace)
             if config.affinity
             else None
         )
