@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +19,10 @@ NUM_ITEMS, NUM_USERS, N, K = 40, 12, 12, 3
 ITEMS = [f"i{n}" for n in range(NUM_ITEMS)]
 
 
-def write_data(folder: Path, seed: int = 0) -> Path:
-    """Items i0..i39 in six categories; the lower its number, the likelier an item is clicked."""
+def write_data(folder: Path, seed: int = 0, numbers: bool = False) -> Path:
+    """Items i0..i39 (or just 0..39) in six categories; the lower its number, the likelier an item is clicked."""
+    ids: list[Any] = list(range(NUM_ITEMS)) if numbers else ITEMS
+    users: list[Any] = [n if numbers else f"u{n}" for n in range(NUM_USERS)]
     random = np.random.default_rng(seed)
     rows = []
     for n in range(400):
@@ -29,16 +32,16 @@ def write_data(folder: Path, seed: int = 0) -> Path:
         rows.append(
             {
                 "request_id": f"r{n}",
-                "user_id": f"u{random.integers(NUM_USERS)}",
-                "candidates": [ITEMS[i] for i in offered],
-                "card": [ITEMS[i] for i in card],
+                "user_id": users[random.integers(NUM_USERS)],
+                "candidates": [ids[i] for i in offered],
+                "card": [ids[i] for i in card],
                 "clicked": clicked,
-                "clicked_item": ITEMS[card.min()] if clicked else None,
+                "clicked_item": ids[card.min()] if clicked else None,
             }
         )
     items = pa.table(
         {
-            "item_id": ITEMS,
+            "item_id": ids,
             "title": [f"thing number {n}" for n in range(NUM_ITEMS)],
             "category": [f"c{n % 6}" for n in range(NUM_ITEMS)],
             "features": random.normal(size=(NUM_ITEMS, 3)).tolist(),
@@ -48,7 +51,7 @@ def write_data(folder: Path, seed: int = 0) -> Path:
         folder, {"constraint": {"rule": [{"type": "distinct", "field": "category"}]}}
     ) as writer:
         writer.write_items(items)
-        writer.write_users(pa.table({"user_id": [f"u{n}" for n in range(NUM_USERS)]}))
+        writer.write_users(pa.table({"user_id": users}))
         writer.write_impressions(pa.Table.from_pylist(rows))
     return folder
 

@@ -29,10 +29,10 @@ from exactk.serving.answering import Answer, Answerer, Ladder, Question
 from exactk.serving.arms import Arm
 from exactk.serving.collecting import collect
 from exactk.serving.decoding import decoder_of, set_probability
-from exactk.serving.express import trial_requests
 from exactk.serving.quick import QuickBatches
 from exactk.serving.settings import Settings
 from exactk.serving.split import CHALLENGER, arm_of
+from exactk.serving.trials import trial_requests
 from serving_model import ITEMS, K, fitted, write_data
 from serving_server import client_of
 
@@ -260,6 +260,19 @@ def test_what_was_served_today_trains_and_judges_tomorrow(pair_value: Path, tmp_
     assert estimate["reason"] is None
     assert estimate["interval"]["low"] < 0.25 < estimate["interval"]["high"]
     assert set(new["off_policy"]) == {"ips", "snips"}
+
+
+def test_a_model_whose_ids_are_numbers_serves(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data", numbers=True)
+    fitted(data, "pair_value").save(tmp_path / "model")
+    with client_of(Settings(model=tmp_path / "model", budget_ms=2000.0, log=tmp_path / "log")) as client:
+        answer = client.post("/v1/cards", json={"user": 3, "candidates": list(range(12))}).json()
+        assert len(set(answer["card"]) & set(range(12))) == K
+        refused = client.post("/v1/cards", json={"user": "3", "candidates": list(range(12))})
+        assert refused.status_code == 422
+        assert "int" in refused.json()["detail"]
+    assert collect(tmp_path / "log", tmp_path / "served") == 1
+    assert Dataset.open(tmp_path / "served").impressions()["card"].to_pylist() == [answer["card"]]
 
 
 def test_propensities_are_the_frequencies_with_which_cards_come(pair_value: Path) -> None:

@@ -15,13 +15,14 @@ from typing import Any
 
 import torch
 
-from exactk.data.requests import Request, request_batch
+from exactk.data.requests import request_batch
 from exactk.errors import ExactKError
 from exactk.model_folder import Fitted
 from exactk.recommender import Recommender
 from exactk.serving.decoding import RUNGS, Decoder, checked, decoder_of
-from exactk.serving.express import Express, trial_requests
+from exactk.serving.express import Express
 from exactk.serving.quick import QuickBatches
+from exactk.serving.trials import stranger_request, trial_requests
 
 log = logging.getLogger("exactk.serving")
 
@@ -102,10 +103,11 @@ def load(folder: Path, explore: float) -> Loaded:
 
 def _tried_out(fitted: Fitted, decoder: Decoder) -> Decoder:
     """By every rung, with items the model knows and some it does not; without rules, so that there is a card."""
-    unknown = Request("?", tuple(f"?{n}" for n in range(fitted.card_size + 2)), fitted.card_size)
-    for requests in ([unknown], trial_requests(fitted) or [unknown]):
+    known = trial_requests(fitted)
+    if known:
+        decoder = checked(decoder, request_batch(known, fitted.vocabulary, None, fitted.catalogue))
+    for requests in ([stranger_request(fitted)], known or [stranger_request(fitted)]):
         batch = request_batch(requests, fitted.vocabulary, None, fitted.catalogue)
-        decoder = checked(decoder, batch)
         for rung in RUNGS:
             decoder.decode(batch, rung, torch.Generator().manual_seed(0), 1.0)
     return decoder

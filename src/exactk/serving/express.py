@@ -21,6 +21,7 @@ from exactk.model_folder import Fitted
 from exactk.models.pairvalue import PairValue
 from exactk.problem import cliques
 from exactk.serving.quick import QuickBatches
+from exactk.serving.trials import trial_requests
 from exactk.solving import Card
 
 log = logging.getLogger("exactk.serving")
@@ -95,16 +96,3 @@ class Express:
             np.allclose(mine[at], theirs.double().numpy()[at], rtol=TOLERANCE, atol=TOLERANCE)
             for mine, theirs, at in zip(ours, model.values(batch), shown, strict=True)
         )
-
-
-def trial_requests(fitted: Fitted, count: int = 4, most: int = 20) -> list[Request]:
-    """Requests of different lengths for items the model knows, to try it out."""
-    items = fitted.catalogue.items["item_id"].to_pylist()
-    users = [*fitted.catalogue.users["user_id"].to_pylist()[: count - 1], "?"]
-    random = np.random.default_rng(0)
-    requests: list[Request] = []
-    for turn in range(count if items else 0):
-        size = min(len(items), max(fitted.card_size, most - turn))
-        picked = [items[n] for n in random.choice(len(items), size, replace=False)]
-        requests.append(Request(users[turn % len(users)], tuple(picked), min(fitted.card_size, size)))
-    return requests

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.config import LOGGING_CONFIG
 from uvicorn.supervisors import Multiprocess
 
 from exactk.errors import ConfigError
@@ -22,6 +23,14 @@ from exactk.serving.settings import ENVIRONMENT, Settings, read_key_hashes
 
 log = logging.getLogger("exactk.serving")
 
+# uvicorn's own lines, and ours in the same hand, in every worker.
+LOGGING: dict[str, Any] = {
+    **LOGGING_CONFIG,
+    "loggers": {
+        **LOGGING_CONFIG["loggers"],
+        "exactk": {"handlers": ["default"], "level": "INFO", "propagate": False},
+    },
+}
 SHUTDOWN_SECONDS = 10
 STARTUP_SECONDS = (
     60  # a worker that imports torch on a busy machine is slow, not dead: the supervisor must not kill it
@@ -49,17 +58,15 @@ def serve(
         folder = getattr(chosen, name)
         if folder is not None and not folder.is_dir():
             raise ConfigError(f"the {name} folder {folder} does not exist")
-    if not is_loopback(host) and not hashes:
-        log.warning("serving on %s without API keys: anyone who reaches this address may ask", host)
     with tempfile.TemporaryDirectory(prefix="exactk-metrics-") as shared, listening(host, port) as listener:
         os.environ[ENVIRONMENT] = chosen.to_json()
         if workers > 1:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = shared
-        log.info("exactk listens on http://%s:%d with %d worker(s)", host, listener.getsockname()[1], workers)
         config = uvicorn.Config(
             "exactk.serving.app:create_app",
             factory=True,
             workers=workers,
+            log_config=LOGGING,
             log_level=log_level,
             access_log=False,
             server_header=False,
@@ -68,6 +75,10 @@ def serve(
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             timeout_worker_healthcheck=STARTUP_SECONDS,
         )
+        name = f"[{host}]" if ":" in host else host
+        log.info("exactk: http://%s:%d, %d worker(s)", name, listener.getsockname()[1], workers)
+        if not is_loopback(host) and not hashes:
+            log.warning("serving on %s without API keys: anyone who reaches this address may ask", host)
         try:
             if workers > 1:
                 Multiprocess(config, sockets=[listener]).run()

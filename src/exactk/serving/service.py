@@ -11,14 +11,10 @@ import gc
 import logging
 from time import perf_counter
 
-import numpy as np
 import torch
 from starlette.concurrency import run_in_threadpool
 
-from exactk.data.requests import Request
-from exactk.problem import cliques
 from exactk.problem.constraints import Constraints
-from exactk.problem.graph import Requests, complete_graph
 from exactk.serving.answering import Answer, Answerer, Question
 from exactk.serving.arms import Arm
 from exactk.serving.batching import Batcher
@@ -27,6 +23,8 @@ from exactk.serving.metrics import Metrics
 from exactk.serving.settings import Settings
 from exactk.serving.split import CHALLENGER, CHAMPION
 from exactk.serving.studio.sources import Sources
+from exactk.serving.trials import stranger_request
+from exactk.serving.warming import warm_engine
 
 log = logging.getLogger("exactk.serving")
 
@@ -99,10 +97,8 @@ class Service:
 
     def _try_out(self, arm: Arm) -> None:
         """The first request must not pay for what is loaded on first use."""
-        k = arm.loaded.recommender.fitted.card_size
-        unknown = tuple(f"?{n}" for n in range(k + 2))
-        deadline = perf_counter() + 60
-        question = Question(arm, Request("?", unknown, k), Constraints(), (), False, deadline)
+        request = stranger_request(arm.loaded.recommender.fitted)
+        question = Question(arm, request, Constraints(), (), False, perf_counter() + 60)
         Answerer(0)([question])
 
     def _count_reload(self, arm: str, outcome: str) -> None:
@@ -123,10 +119,3 @@ def is_light(question: Question) -> bool:
     """Small enough that its batch may run in the event loop: the search is bounded by a few milliseconds."""
     request = question.request
     return not question.explain and not question.relax and len(request.candidates) <= 64 and request.k <= 6
-
-
-def warm_engine() -> None:
-    """Have the compiled search loaded before the first request, with and without pairs."""
-    requests = Requests.of(complete_graph(3)[None], 2)
-    cliques.best(requests, np.ones((1, 3)), time_limit=1.0)
-    cliques.best(requests, np.ones((1, 3)), np.ones((1, 3, 3)), time_limit=1.0)

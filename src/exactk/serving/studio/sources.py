@@ -150,7 +150,7 @@ def _with_truth(request: dict[str, Any], world: World) -> dict[str, Any]:
     np.fill_diagonal(pairs, 0.0)
     return {
         **request,
-        "lesson": request["lesson"] + " Scores and pairs are the world’s true ones, in log-odds of a click.",
+        "lesson": f"{request['lesson']} Scores as given, and pairs, are the world’s true ones, in log-odds of a click.",
         "scores": np.round(node[0], 6).tolist(),
         "pair_scores": pairs.tolist(),
     }
