@@ -6,6 +6,7 @@ Fails where the engine's cards are not the model's. Times are taken in turns, so
 from __future__ import annotations
 
 import copy
+import gc
 import tempfile
 import time
 from collections.abc import Callable
@@ -151,17 +152,25 @@ def onnx_call(policy: Policy, batch: Batch, path: Path) -> Callable[[], Any]:
 
 
 def in_turns(engines: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of each call, the engines one after the other, again and again; the first calls are not counted."""
+    """Milliseconds of each call, the engines one after the other, again and again; the first calls are not counted.
+
+    Python's collector rests meanwhile: what it cleans up belongs to no engine.
+    """
     for call in engines.values():
         for _ in range(5):
             call()
     times: dict[str, list[float]] = {name: [] for name in engines}
-    for _ in range(repeats):
-        for name, call in engines.items():
-            call()  # what the engine before left in the caches is not this one's fault
-            began = time.perf_counter()
-            call()
-            times[name].append(1e3 * (time.perf_counter() - began))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(repeats):
+            for name, call in engines.items():
+                call()  # what the engine before left in the caches is not this one's fault
+                began = time.perf_counter()
+                call()
+                times[name].append(1e3 * (time.perf_counter() - began))
+    finally:
+        gc.enable()
     return times
 
 

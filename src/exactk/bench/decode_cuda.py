@@ -5,7 +5,7 @@ Imports nothing but torch, triton and numpy besides exactk: it runs where nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,24 +13,14 @@ import torch
 
 from exactk.bench.made import made_batch, made_policy
 from exactk.bench.report import Goal, Report
-from exactk.engine.cuda import CudaDecoder, Precision
+from exactk.engine.cuda import CudaDecoder
 from exactk.errors import ConfigError
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam
 
 SHAPES = ((50, 4), (20, 4), (50, 10))
-# Precision of the products, warps of the encoder, warps of the chooser, log-probability in doubt.
-Variant = tuple[Precision, int, int, float]
-VARIANTS: tuple[Variant, ...] = (
-    ("tf32x3", 4, 1, 0.0),
-    ("tf32x3", 4, 2, 0.0),
-    ("tf32x3", 4, 4, 0.0),
-    ("bf16x3", 2, 1, 0.0),
-    ("tf32", 4, 1, 0.0),
-    ("tf32x3", 4, 1, 1e-4),
-    ("tf32", 4, 1, 1e-2),
-)
+DOUBTS = (0.0, 1e-5, 1e-4)  # of log-probability: what less decided is decoded again by the model
 DENSITY = 0.98  # few enough conflicts that most requests need no look-ahead
 BYTES = 4  # of a number
 
@@ -43,8 +33,7 @@ def run(quick: bool = False) -> Report:
     rows: list[dict[str, Any]] = []
     notes = [torch.cuda.get_device_name(0)]
     for num_candidates, card_size in SHAPES[:1] if quick else SHAPES:
-        variants = VARIANTS if not rows else (best_of(rows),)
-        rows += measured(num_candidates, card_size, batch_size, variants, notes)
+        rows += measured(num_candidates, card_size, batch_size, notes)
     rows.append(floor(batch_size))
     fastest = max(r["cards_per_second"] for r in rows if is_exact(r)) / 1e6
     goals = [Goal("million cards/s at N=50, K=4, beam 3, 99.9% equal cards", fastest, 5.0, "least")]
@@ -56,34 +45,23 @@ def is_exact(row: dict[str, Any]) -> bool:
     return (row.get("N"), row.get("K")) == (50, 4) and row.get("equal_cards", 0.0) >= 0.999
 
 
-def best_of(rows: list[dict[str, Any]]) -> Variant:
-    """The fastest variant so far whose cards are the model's: the other shapes are measured with it alone."""
-    variant: Variant = max(
-        (r for r in rows if is_exact(r) and "variant" in r), key=lambda r: float(r["cards_per_second"])
-    )["variant"]
-    return variant
-
-
 def measured(
     num_candidates: int,
     card_size: int,
     batch_size: int,
-    variants: Sequence[Variant],
     notes: list[str],
 ) -> list[dict[str, Any]]:
-    """One shape: the eager model, then the kernels; a variant that fails ends the list, as CUDA is lost with it."""
+    """One shape: the eager model, then the kernels; a failure ends the list, as CUDA is lost with it."""
     policy = made_policy(0).cuda()
     batch = only_safe(made_batch(batch_size, num_candidates, card_size, DENSITY, 1)).to("cuda")
     shape = {"N": num_candidates, "K": card_size, "beam": policy.config.beam, "batch": len(batch)}
     want = eager(policy, batch)
     times = timed(partial(eager, policy, batch), len(batch), 10)
     rows: list[dict[str, Any]] = [{**shape, "engine": "eager", **times, "equal_cards": 1.0}]
-    for variant in variants:
-        precision, encoder_warps, chooser_warps, doubt = variant
-        name = f"kernels {precision}, {encoder_warps} and {chooser_warps} warps"
-        name += f", what {doubt:g} decided decoded again" if doubt else ""
+    for doubt in DOUBTS:
+        name = "kernels" + (f", what {doubt:g} decided decoded again" if doubt else "")
         try:
-            decoder = CudaDecoder(policy, precision, doubt, encoder_warps, chooser_warps)
+            decoder = CudaDecoder(policy, doubt)
             call = partial(decoder.decided if doubt else decoder.launch, batch, card_size)
             cards, margins = call()
             found = {
@@ -97,7 +75,7 @@ def measured(
                 f"{name} failed at N={num_candidates}, K={card_size}: {str(error).splitlines()[0][:200]}"
             )
             break
-        rows.append({**shape, "engine": name, "variant": variant, **found})
+        rows.append({**shape, "engine": name, **found})
     return rows
 
 

@@ -5,7 +5,7 @@ Knows when the kernels apply, and which of their answers rounding may have decid
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,37 +16,27 @@ from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam
 
-Precision = Literal["bf16x3", "tf32x3", "tf32", "bf16"]
 MOST_CANDIDATES = 64  # a set of positions is one 64-bit word
 LONGEST_CARD = 16
 AT_ONCE = 16_384  # requests whose encoded nodes are kept at a time: 540 MB at 64 candidates of width 32
 ROWS = 32  # of the recurrence a program takes
+WARPS = (
+    4  # of a program: with fewer the choices came out wrong, with eight the encoder read outside its memory
+)
 
 
 class CudaDecoder:
     """A policy's beam search as 2 K kernel launches per batch; the same cards as `search.beam`.
 
-    `precision` is that of the products: three passes of tensor cores (tf32x3, equal to the model to rounding; bf16x3,
-    about sixteen bits and faster) or one (tf32, ten; bf16, eight). Sums, softmax and attention over nodes are float32
-    throughout. A request in which some choice was won by less than `doubt` (in log-probability) is decoded again by the
-    model: 0 trusts the kernels. `exactk bench decode --device cuda` counts the cards that each setting changes.
+    Products go through tensor cores in three passes, equal to the model's to rounding; all else is float32. A request
+    in which some choice was won by no more than `doubt` (in log-probability) is decoded again by the model.
+    `exactk bench decode --device cuda` counts the cards that differ.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        precision: Precision = "tf32x3",
-        doubt: float = 0.0,
-        encoder_warps: int = 4,
-        chooser_warps: int = 1,
-    ) -> None:
+    def __init__(self, policy: Policy, doubt: float = 0.0) -> None:
         refuse_other_shapes(policy)
         self.policy = policy
-        self.precision = precision
         self.doubt = doubt
-        self.encoder_options = {"num_warps": encoder_warps}
-        self.chooser_options = {"num_warps": chooser_warps}
-        self.recurrence_options = {"num_warps": 4}
         self.refresh()
 
     @torch.no_grad()
@@ -134,7 +124,7 @@ class CudaDecoder:
         encode_kernel[(B,)](
             *self._projected(batch), batch.present, self.weights, encoded, N,
             NP=padded, D=config.width, H=config.heads, FF=config.feed_forward_size, L=config.encoder_layers,
-            POINTER=self.pointer_offset, PRECISION=self.precision, **self.encoder_options,
+            POINTER=self.pointer_offset, num_warps=WARPS,
         )  # fmt: skip
         return encoded
 
@@ -162,14 +152,13 @@ class CudaDecoder:
                 encoded, queries if t else self.first_queries, batch.present, batch.graph, self.weights,
                 opened, chosen, totals, links, margins, cards, B, N, t,
                 NP=padded, D=D, K=K, W=W, POINTER=self.pointer_offset, FIRST=t == 0, LAST=t == K - 1,
-                FAST=fast, **self.chooser_options,
+                FAST=fast, num_warps=WARPS,
             )  # fmt: skip
             if t < K - 1:
                 advance_kernel[(-(-B * W // ROWS),)](
                     encoded, links, self.weights, states[t % 2], states[1 - t % 2], queries, B, t,
                     NP=padded, D=D, LD=LD, W=W, T=ROWS, POINTER=self.pointer_offset, START=self.start_offset,
-                    LSTM=self.start_offset + 2 * D * LD, FIRST=t == 0, PRECISION=self.precision, FAST=fast,
-                    **self.recurrence_options,
+                    LSTM=self.start_offset + 2 * D * LD, FIRST=t == 0, FAST=fast, num_warps=WARPS,
                 )  # fmt: skip
 
     def _projected(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -27,6 +27,7 @@ from exactk.engine.lanes import (
     store,
     subtract,
     total,
+    where_positive,
 )
 
 ZERO, ONE, TWO, MOST = np.float32(0), np.float32(1), np.float32(2), np.float32(40)
@@ -43,26 +44,56 @@ def clear(x, at, size):
 @inner
 @no_type_check
 def product_onto(x, x_at, x_step, num_rows, depth, w, w_at, w_step, columns, out, out_at, out_step):
-    """out += x @ w; rows go in fours, so the last may be spare ones."""
+    """out += x @ w; rows go in fours, so the last may be spare ones; 32 columns at a time, as long as there are."""
     for r in range(0, num_rows, 4):
         x0 = x_at + r * x_step
         x1, x2, x3 = x0 + x_step, x0 + 2 * x_step, x0 + 3 * x_step
-        o = out_at + r * out_step
-        for c in range(0, columns, 16):
-            a0, a1 = load(out, o + c), load(out, o + out_step + c)
-            a2, a3 = load(out, o + 2 * out_step + c), load(out, o + 3 * out_step + c)
+        o0 = out_at + r * out_step
+        o1, o2, o3 = o0 + out_step, o0 + 2 * out_step, o0 + 3 * out_step
+        c = 0
+        while c + 32 <= columns:
+            a0, a1, a2, a3 = load(out, o0 + c), load(out, o1 + c), load(out, o2 + c), load(out, o3 + c)
+            b0, b1 = load(out, o0 + c + 16), load(out, o1 + c + 16)
+            b2, b3 = load(out, o2 + c + 16), load(out, o3 + c + 16)
             at = w_at + c
             for k in range(depth):
-                value = load(w, at)
+                left, right = load(w, at), load(w, at + 16)
                 at += w_step
-                a0 = multiply_add(repeat(x, x0 + k), value, a0)
-                a1 = multiply_add(repeat(x, x1 + k), value, a1)
-                a2 = multiply_add(repeat(x, x2 + k), value, a2)
-                a3 = multiply_add(repeat(x, x3 + k), value, a3)
-            store(out, o + c, a0)
-            store(out, o + out_step + c, a1)
-            store(out, o + 2 * out_step + c, a2)
-            store(out, o + 3 * out_step + c, a3)
+                value = repeat(x, x0 + k)
+                a0, b0 = multiply_add(value, left, a0), multiply_add(value, right, b0)
+                value = repeat(x, x1 + k)
+                a1, b1 = multiply_add(value, left, a1), multiply_add(value, right, b1)
+                value = repeat(x, x2 + k)
+                a2, b2 = multiply_add(value, left, a2), multiply_add(value, right, b2)
+                value = repeat(x, x3 + k)
+                a3, b3 = multiply_add(value, left, a3), multiply_add(value, right, b3)
+            store_pair(out, o0 + c, a0, b0)
+            store_pair(out, o1 + c, a1, b1)
+            store_pair(out, o2 + c, a2, b2)
+            store_pair(out, o3 + c, a3, b3)
+            c += 32
+        if c < columns:
+            a0, a1, a2, a3 = load(out, o0 + c), load(out, o1 + c), load(out, o2 + c), load(out, o3 + c)
+            at = w_at + c
+            for k in range(depth):
+                left = load(w, at)
+                at += w_step
+                a0 = multiply_add(repeat(x, x0 + k), left, a0)
+                a1 = multiply_add(repeat(x, x1 + k), left, a1)
+                a2 = multiply_add(repeat(x, x2 + k), left, a2)
+                a3 = multiply_add(repeat(x, x3 + k), left, a3)
+            store(out, o0 + c, a0)
+            store(out, o1 + c, a1)
+            store(out, o2 + c, a2)
+            store(out, o3 + c, a3)
+
+
+@inner
+@no_type_check
+def store_pair(x, at, left, right):
+    """Two registers side by side."""
+    store(x, at, left)
+    store(x, at + 16, right)
 
 
 @inner
@@ -73,23 +104,46 @@ def outer_onto(y, y_at, y_step, outs, x, x_at, x_step, columns, num_rows, g, g_a
     `outs` go in fours: the last rows of g may be spare ones.
     """
     for o in range(0, outs, 4):
-        at = g_at + o * g_step
-        for c in range(0, columns, 16):
-            a0, a1 = load(g, at + c), load(g, at + g_step + c)
-            a2, a3 = load(g, at + 2 * g_step + c), load(g, at + 3 * g_step + c)
+        g0 = g_at + o * g_step
+        g1, g2, g3 = g0 + g_step, g0 + 2 * g_step, g0 + 3 * g_step
+        c = 0
+        while c + 32 <= columns:
+            a0, a1, a2, a3 = load(g, g0 + c), load(g, g1 + c), load(g, g2 + c), load(g, g3 + c)
+            b0, b1 = load(g, g0 + c + 16), load(g, g1 + c + 16)
+            b2, b3 = load(g, g2 + c + 16), load(g, g3 + c + 16)
             y_row, x_row = y_at + o, x_at + c
             for _ in range(num_rows):
-                value = load(x, x_row)
-                a0 = multiply_add(repeat(y, y_row), value, a0)
-                a1 = multiply_add(repeat(y, y_row + 1), value, a1)
-                a2 = multiply_add(repeat(y, y_row + 2), value, a2)
-                a3 = multiply_add(repeat(y, y_row + 3), value, a3)
+                left, right = load(x, x_row), load(x, x_row + 16)
+                value = repeat(y, y_row)
+                a0, b0 = multiply_add(value, left, a0), multiply_add(value, right, b0)
+                value = repeat(y, y_row + 1)
+                a1, b1 = multiply_add(value, left, a1), multiply_add(value, right, b1)
+                value = repeat(y, y_row + 2)
+                a2, b2 = multiply_add(value, left, a2), multiply_add(value, right, b2)
+                value = repeat(y, y_row + 3)
+                a3, b3 = multiply_add(value, left, a3), multiply_add(value, right, b3)
                 y_row += y_step
                 x_row += x_step
-            store(g, at + c, a0)
-            store(g, at + g_step + c, a1)
-            store(g, at + 2 * g_step + c, a2)
-            store(g, at + 3 * g_step + c, a3)
+            store_pair(g, g0 + c, a0, b0)
+            store_pair(g, g1 + c, a1, b1)
+            store_pair(g, g2 + c, a2, b2)
+            store_pair(g, g3 + c, a3, b3)
+            c += 32
+        if c < columns:
+            a0, a1, a2, a3 = load(g, g0 + c), load(g, g1 + c), load(g, g2 + c), load(g, g3 + c)
+            y_row, x_row = y_at + o, x_at + c
+            for _ in range(num_rows):
+                left = load(x, x_row)
+                a0 = multiply_add(repeat(y, y_row), left, a0)
+                a1 = multiply_add(repeat(y, y_row + 1), left, a1)
+                a2 = multiply_add(repeat(y, y_row + 2), left, a2)
+                a3 = multiply_add(repeat(y, y_row + 3), left, a3)
+                y_row += y_step
+                x_row += x_step
+            store(g, g0 + c, a0)
+            store(g, g1 + c, a1)
+            store(g, g2 + c, a2)
+            store(g, g3 + c, a3)
 
 
 @inner
@@ -107,9 +161,8 @@ def rows_onto(y, y_at, y_step, num_rows, columns, g, g_at):
 @no_type_check
 def masked_by(x, at, by, by_at, size):
     """x where `by` is above zero, else zero: back through a ReLU."""
-    for i in range(size):
-        if by[by_at + i] <= ZERO:
-            x[at + i] = ZERO
+    for i in range(0, size, 16):
+        store(x, at + i, where_positive(load(x, at + i), load(by, by_at + i)))
 
 
 @inner

@@ -141,6 +141,10 @@ multiply = _binary("multiply", lambda builder, a, b: builder.fmul(a, b, flags=_F
 divide = _binary("divide", lambda builder, a, b: builder.fdiv(a, b))
 larger = _binary("larger", _larger)
 smaller = _binary("smaller", _smaller)
+where_positive = _binary(
+    "where_positive",
+    lambda builder, a, b: builder.select(builder.fcmp_ordered(">", b, _constant(0.0)), a, _constant(0.0)),
+)
 
 
 @intrinsic

@@ -186,6 +186,8 @@ class CompiledTraining:
         self.spots = spots_of(self.sizes)
         self.parameters = weights_of(policy)
         self._kept: dict[Any, np.ndarray] = {}
+        self._where = 0
+        self._arrays: list[np.ndarray] = []
 
     def steps(self, batch: Batch) -> PolicySteps | CompiledSteps:
         """The policy bound to a batch, encoded once."""
@@ -193,9 +195,12 @@ class CompiledTraining:
             return self.policy.steps(batch)
         return CompiledSteps(self, batch)
 
-    def arrays(self) -> list[np.ndarray]:
-        """The parameters as they are now, not copied."""
-        return [part.detach().numpy() for part in self.parameters]
+    def joined(self) -> np.ndarray:
+        """All weights as they are now, one after the other."""
+        where = self.parameters[0].data_ptr()
+        if where != self._where:  # the module was moved
+            self._where, self._arrays = where, [part.detach().numpy().ravel() for part in self.parameters]
+        return np.concatenate(self._arrays)
 
     def array(self, name: str, thread: int, size: int) -> np.ndarray:
         """A thread's working memory, made once; its first numbers are zero and stay so."""
@@ -240,7 +245,7 @@ class CompiledSteps:
         self.inputs = policy.inputs(batch)  # B N D
         self.affinity = None if policy.affinity is None else policy.affinity(batch)
         s, at = training.sizes, training.spots
-        w = self.weights = np.concatenate([part.ravel() for part in training.arrays()])
+        w = self.weights = training.joined()
         self.turned = training.array("turned", 0, at.end)
         self.vectors = training.array("vectors", 0, 2 * s.width)
         turn(s, at, matrices_of(s), w, self.turned, self.vectors)

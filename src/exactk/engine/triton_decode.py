@@ -153,25 +153,25 @@ def choose_kernel(
 @triton.jit
 def _gate(
     inputs, hidden, weights, offset,
-    gate: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr,
+    gate: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     """One of the LSTM's four gates before its nonlinearity."""
     base = offset + gate * D
-    value = product(inputs, matrix(weights, base, D, D, 4 * D), PRECISION)
-    value += product(hidden, matrix(weights, base + 4 * D * D, D, D, 4 * D), PRECISION)
+    value = product(inputs, matrix(weights, base, D, D, 4 * D))
+    value += product(hidden, matrix(weights, base + 4 * D * D, D, D, 4 * D))
     return value + vector(weights, base + 8 * D * D, D)[None, :]
 
 
 @triton.jit
 def _cell(
     inputs, hidden, cell, weights, offset,
-    D: tl.constexpr, PRECISION: tl.constexpr, FAST: tl.constexpr,
+    D: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """One LSTM layer: (hidden, cell) after it."""
-    i = _sigmoid(_gate(inputs, hidden, weights, offset, 0, D, PRECISION), FAST)
-    f = _sigmoid(_gate(inputs, hidden, weights, offset, 1, D, PRECISION), FAST)
-    g = _tanh(_gate(inputs, hidden, weights, offset, 2, D, PRECISION), FAST)
-    o = _sigmoid(_gate(inputs, hidden, weights, offset, 3, D, PRECISION), FAST)
+    i = _sigmoid(_gate(inputs, hidden, weights, offset, 0, D), FAST)
+    f = _sigmoid(_gate(inputs, hidden, weights, offset, 1, D), FAST)
+    g = _tanh(_gate(inputs, hidden, weights, offset, 2, D), FAST)
+    o = _sigmoid(_gate(inputs, hidden, weights, offset, 3, D), FAST)
     cell = f * cell + i * g
     return o * _tanh(cell, FAST), cell
 
@@ -181,7 +181,7 @@ def advance_kernel(
     encoded, links, weights, states_before, states_after, queries, num_requests, step,
     NP: tl.constexpr, D: tl.constexpr, LD: tl.constexpr, W: tl.constexpr, T: tl.constexpr,
     POINTER: tl.constexpr, START: tl.constexpr, LSTM: tl.constexpr, FIRST: tl.constexpr,
-    PRECISION: tl.constexpr, FAST: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """d_t = g(d_t-1, a_t-1) (eq. 11) for T rows of any requests: enough rows to fill the tensor cores.
 
@@ -205,10 +205,10 @@ def advance_kernel(
             there = states_before + plane + parent[:, None] * (2 * D) + d[None, :]
             hidden, cell = tl.load(there), tl.load(there + D)
         offset = LSTM + layer * (8 * D * D + 4 * D)
-        below, cell = _cell(below, hidden, cell, weights, offset, D, PRECISION, FAST)
+        below, cell = _cell(below, hidden, cell, weights, offset, D, FAST)
         tl.store(states_after + plane + here, below, mask=real)
         tl.store(states_after + plane + here + D, cell, mask=real)
-    glimpse = product(below, matrix(weights, POINTER, D, D, D), PRECISION)
+    glimpse = product(below, matrix(weights, POINTER, D, D, D))
     tl.store(queries + here, raised(glimpse), mask=real)
-    pointer = product(below, matrix(weights, POINTER + 2 * D * D, D, D, D), PRECISION)
+    pointer = product(below, matrix(weights, POINTER + 2 * D * D, D, D, D))
     tl.store(queries + here + D, pointer, mask=real)

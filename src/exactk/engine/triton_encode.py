@@ -25,24 +25,9 @@ def vector(weights, offset, size: tl.constexpr):
 
 
 @triton.jit
-def product(left, right, PRECISION: tl.constexpr):
-    """left @ right on tensor cores, summed in float32.
-
-    bf16x3: a number is the sum of two bfloat16, sixteen bits in all; of the four products the one of the two small
-    halves is left out. bf16: the large halves alone. Others are Triton's own modes.
-    """
-    if PRECISION == "bf16x3":
-        left_high, right_high = left.to(tl.bfloat16), right.to(tl.bfloat16)
-        left_low = (left - left_high.to(tl.float32)).to(tl.bfloat16)
-        right_low = (right - right_high.to(tl.float32)).to(tl.bfloat16)
-        small = tl.dot(left_low, right_high)
-        small = tl.dot(left_high, right_low, acc=small)
-        result = tl.dot(left_high, right_high, acc=small)
-    elif PRECISION == "bf16":
-        result = tl.dot(left.to(tl.bfloat16), right.to(tl.bfloat16))
-    else:
-        result = tl.dot(left, right, input_precision=PRECISION)
-    return result
+def product(left, right):
+    """left @ right to float32's precision, on tensor cores: three passes of tf32."""
+    return tl.dot(left, right, input_precision="tf32x3")
 
 
 @triton.jit
@@ -77,19 +62,19 @@ def _normed(x, weights, offset, D: tl.constexpr):
 @triton.jit
 def _attended(
     nodes, weights, offset, present,
-    D: tl.constexpr, H: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
     """Multi-head self-attention with one shared projection per head, joined (eq. 6, 7)."""
     DH: tl.constexpr = D // H
     joined = tl.zeros_like(nodes)
     for h in tl.static_range(H):
-        head = product(nodes, matrix(weights, offset + h * DH, D, DH, D), PRECISION)  # N d
-        scores = product(head, tl.trans(head), PRECISION) * (1.0 / DH**0.5)  # N N
+        head = product(nodes, matrix(weights, offset + h * DH, D, DH, D))  # N d
+        scores = product(head, tl.trans(head)) * (1.0 / DH**0.5)  # N N
         scores = tl.where(present[None, :], scores, -3.4e38)
         scores = tl.exp(scores - tl.max(scores, 1)[:, None])
-        mixed = product(scores, head, PRECISION) * (1 / tl.sum(scores, 1))[:, None]
+        mixed = product(scores, head) * (1 / tl.sum(scores, 1))[:, None]
         join = matrix(weights, offset + D * D + h * DH * D, DH, D, D)
-        joined += product(mixed, join, PRECISION)
+        joined += product(mixed, join)
     return joined
 
 
@@ -97,21 +82,20 @@ def _attended(
 def _encoded(
     nodes, weights, offset, present,
     D: tl.constexpr, H: tl.constexpr, FF: tl.constexpr, L: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The linear map to the width (eq. 5) and L encoder layers (eq. 6 to 8)."""
-    nodes = product(nodes, matrix(weights, offset, D, D, D), PRECISION)
+    nodes = product(nodes, matrix(weights, offset, D, D, D))
     nodes += vector(weights, offset + D * D, D)[None, :]
     offset += D * D + D
     for _ in tl.static_range(L):
-        joined = _attended(nodes, weights, offset, present, D, H, PRECISION)
+        joined = _attended(nodes, weights, offset, present, D, H)
         offset += 2 * D * D
         nodes = _normed(nodes + joined, weights, offset, D)
         offset += 2 * D
-        hidden = product(nodes, matrix(weights, offset, D, FF, FF), PRECISION)
+        hidden = product(nodes, matrix(weights, offset, D, FF, FF))
         hidden = tl.maximum(hidden + vector(weights, offset + D * FF, FF)[None, :], 0.0)
         offset += D * FF + FF
-        narrow = product(hidden, matrix(weights, offset, FF, D, D), PRECISION)
+        narrow = product(hidden, matrix(weights, offset, FF, D, D))
         narrow += vector(weights, offset + FF * D, D)[None, :]
         offset += FF * D + D
         nodes = _normed(nodes + narrow, weights, offset, D)
@@ -123,7 +107,7 @@ def _encoded(
 def encode_kernel(
     item_table, item_index, user_table, user_index, present_mask, weights, encoded, num_candidates,
     NP: tl.constexpr, D: tl.constexpr, H: tl.constexpr, FF: tl.constexpr, L: tl.constexpr,
-    POINTER: tl.constexpr, PRECISION: tl.constexpr,
+    POINTER: tl.constexpr,
 ):  # fmt: skip
     """What the decoder asks of one request, encoded [B, 4, NP * D].
 
@@ -140,16 +124,16 @@ def encode_kernel(
     user = tl.load(user_index + b).to(tl.int64)
     nodes = tl.load(item_table + item[:, None] * D + d[None, :])
     nodes = tl.maximum(nodes + tl.load(user_table + user * D + d)[None, :], 0.0)
-    nodes = _encoded(nodes, weights, 0, present, D, H, FF, L, PRECISION)
+    nodes = _encoded(nodes, weights, 0, present, D, H, FF, L)
 
     out = encoded + b * (4 * NP * D)
     straight, turned = n[:, None] * D + d[None, :], n[:, None] + d[None, :] * NP
     tl.store(out + straight, nodes)
     tl.store(
         out + NP * D + straight,
-        product(nodes, matrix(weights, POINTER + 3 * D * D, D, D, D), PRECISION),
+        product(nodes, matrix(weights, POINTER + 3 * D * D, D, D, D)),
     )
-    glimpse = product(nodes, matrix(weights, POINTER + D * D, D, D, D), PRECISION)
+    glimpse = product(nodes, matrix(weights, POINTER + D * D, D, D, D))
     tl.store(out + 2 * NP * D + turned, raised(glimpse))
-    pointer = product(nodes, matrix(weights, POINTER + 4 * D * D, D, D, D), PRECISION)
+    pointer = product(nodes, matrix(weights, POINTER + 4 * D * D, D, D, D))
     tl.store(out + 3 * NP * D + turned, raised(pointer))

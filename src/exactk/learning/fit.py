@@ -167,7 +167,8 @@ class _Run:
 
     def learn(self, batch: Batch) -> None:
         """One step of gradient descent, and the position moved past its batch."""
-        self.task.module.train()
+        if not self.task.module.training:  # to say so walks through all of its modules
+            self.task.module.train()
         if (
             self.ranks.world > 1
         ):  # randomness of this step and rank alone: a checkpoint need not hold every rank's

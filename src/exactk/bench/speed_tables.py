@@ -1,0 +1,102 @@
+"""Tables of docs/performance.md, made from the committed speed results.
+
+Knows the shape of `results/bench-*.json`, no benchmark; `tables.py` puts them on the page.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def goal_table(document: dict[str, Any]) -> str:
+    """Every goal of a result: measured, wanted, met or missed."""
+    lines = ["| goal | measured | wanted | |", "|---|---:|---:|---|"]
+    for goal in document["goals"]:
+        kept = "met" if goal["met"] else "**missed**"
+        lines.append(f"| {goal['name']} | {_figure(goal['measured'])} | {goal['goal']} | {kept} |")
+    return "\n".join(lines)
+
+
+def decode_table(document: dict[str, Any]) -> str:
+    """Milliseconds a card by engine and shape: median, 99th percentile, times eager."""
+    lines = ["| N | K | batch | engine | p50, ms | p99, ms | times eager |", "|---|---|---|---|---:|---:|---:|"]
+    for row in document["rows"]:
+        times = f"{row['times_eager']:.1f}" if "times_eager" in row else ""
+        shape = f"| {row['N']} | {row['K']} | {row['batch']} "
+        lines.append(f"{shape}| {row['engine']} | {row['ms_p50']:.3f} | {row['ms_p99']:.3f} | {times} |")
+    return "\n".join(lines)
+
+
+def train_table(document: dict[str, Any]) -> str:
+    """Samples a second of a training step on the CPU, by what it does and by way."""
+    lines = ["| step | way | samples/s | least to most | times the model |", "|---|---|---:|---:|---:|"]
+    for row in document["rows"]:
+        if "way" in row:
+            spread = f"{row['least']:,} to {row['most']:,}"
+            lines.append(
+                f"| {row['what']} | {row['way']} | {row['samples_per_second']:,} | {spread} | {row['times_model']:.2f} |"
+            )
+    return "\n".join(lines)
+
+
+def decode_cuda_table(document: dict[str, Any]) -> str:
+    """Cards a second on a GPU, by shape and kernels, with the share of cards that are the model's."""
+    lines = [
+        "| N | K | engine | ms a batch | of it encoder | million cards/s | equal cards |",
+        "|---|---|---|---:|---:|---:|---:|",
+    ]
+    for row in document["rows"]:
+        if row["engine"] == "floor":
+            continue
+        encoder = f"{row['encode_ms']:.2f}" if "encode_ms" in row else ""
+        rate = row["cards_per_second"] / 1e6
+        lines.append(
+            f"| {row['N']} | {row['K']} | {row['engine']} | {row['ms']:.2f} | {encoder} | {rate:.2f} "
+            f"| {row['equal_cards']:.3%} |"
+        )
+    floor = next(row for row in document["rows"] if row["engine"] == "floor")
+    best = max(
+        (row for row in document["rows"] if (row.get("N"), row.get("K")) == (50, 4)),
+        key=lambda row: float(row["cards_per_second"]) if row["equal_cards"] >= 0.999 else 0.0,
+    )
+    told = (
+        f"A card of N=50, K=4 is {floor['operations_a_card'] / 1e6:.2f} million operations and moves "
+        f"{floor['bytes_a_card'] / 1e3:.0f} kB. At the {floor['bytes_per_second'] / 1e12:.2f} TB/s and "
+        f"{floor['tf32_operations_per_second'] / 1e12:.0f} TFLOP/s (tf32) measured in the same run the floor is "
+        f"{floor['cards_per_second'] / 1e6:.0f} million cards/s, {floor['cards_per_second'] / best['cards_per_second']:.0f} "
+        "times what was reached."
+    )
+    return "\n".join([*lines, "", told])
+
+
+def train_cuda_table(document: dict[str, Any]) -> str:
+    """Samples a second of a training step on a GPU, by way and precision."""
+    lines = [
+        "| way | precision | ms a step | samples/s | peak memory, GB |",
+        "|---|---|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {row['way']} | {row['precision']} | {row['ms_a_step']:.2f} | {row['samples_per_second']:,.0f} "
+        f"| {row['peak_gigabytes']:.1f} |"
+        for row in document["rows"]
+        if "samples_per_second" in row
+    ]
+    return "\n".join(lines)
+
+
+def growth_table(document: dict[str, Any]) -> str:
+    """The ends of each growth curve."""
+    lines = ["| what grows | from | to | of | ms at first | ms at last |", "|---|---:|---:|---|---:|---:|"]
+    curves: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in document["rows"]:
+        curves.setdefault((row["what"], row["of"]), []).append(row)
+    for (what, of), rows in curves.items():
+        first, last = rows[0], rows[-1]
+        lines.append(
+            f"| {what} | {first['to']:,} | {last['to']:,} | {of} | {first['ms']:.3f} | {last['ms']:.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
