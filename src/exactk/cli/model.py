@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import ADDRESS, RAY, emit, emit_json, emit_table, plain, talk
+from exactk.cli.output import ADDRESS, RAY, emit, emit_json, emit_table, keep_json, plain, talk
 from exactk.errors import DataError, ExactKError, InputError
 
 if TYPE_CHECKING:
@@ -91,29 +91,45 @@ def evaluate(
     part: Part = typer.Option("test", "--part", help="What to measure on."),
     split: Split | None = typer.Option(None, "--split", help="As given to exactk train."),
     seed: int = typer.Option(0, "--seed", help="As given to exactk train."),
+    keep: Path | None = typer.Option(None, "--keep", help="Keep the figures in this JSON file."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
     """Measure a model: P@K, HR@K, estimated value, share of valid cards; on a world, the true value as well.
 
     Where the log holds propensities, what the model's cards would have earned is estimated off-policy, too.
     """
+    import numpy as np
+    import torch
+
+    from exactk.bench.report import this_machine
     from exactk.data.dataset import Dataset
     from exactk.evaluation.logged import logged_estimates
     from exactk.evaluation.truth import true_figures
-    from exactk.learning.phases import solvable
     from exactk.recommender import Recommender
 
     parts = dict(zip(("train", "valid", "test"), Dataset.open(data).split(split, seed=seed), strict=True))
     recommender = Recommender.load(model)
-    figures = recommender.evaluate(parts[part], judge=true_figures)
+    written: list[torch.Tensor] = []
+    judged: list[Dataset] = []
+
+    def judge(view: Dataset, places: np.ndarray, cards: np.ndarray) -> dict[str, np.ndarray]:
+        judged.append(view)
+        written.append(torch.from_numpy(cards))
+        return true_figures(view, places, cards)
+
+    figures = recommender.evaluate(parts[part], AT_ONCE, judge)
     if "optimum" in figures:
         figures["share_of_optimum"] = figures["true_value"] / figures["optimum"]
-    vocabulary = recommender.fitted.vocabulary
-    batches = solvable(parts[part], vocabulary).batches(vocabulary, 512)
-    estimates = logged_estimates(recommender.recommend_batch, batches, seed)
+    cards = iter(written)
+    batches = judged[0].batches(recommender.fitted.vocabulary, AT_ONCE) if judged else iter(())
+    estimates = logged_estimates(lambda _: next(cards), batches, seed)
+    told = {name: estimate.as_dict() for name, estimate in estimates.items()}
+    document = {"model": str(model), "data": str(data), "part": part, **figures, "off_policy": told}
+    if keep is not None:
+        made = {"name": "evaluate", "command": " ".join(["exactk", *sys.argv[1:]]), "machine": this_machine()}
+        keep_json(plain({**made, **document, "config": recommender.config.to_dict()}), keep)
     if as_json:
-        told = {name: estimate.as_dict() for name, estimate in estimates.items()}
-        emit_json({"model": str(model), "data": str(data), "part": part, **figures, "off_policy": told})
+        emit_json(document)
         return
     emit_table((f"figure on {part}", "value"), list(figures.items()))
     for name, estimate in estimates.items():
