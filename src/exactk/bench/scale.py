@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exactk.bench.embeddings import hashing_rows, table_rows
+from exactk.bench.embeddings import SEEDS, hashing_rows, table_rows
 from exactk.bench.report import Goal, Report
 from exactk.config import preset
 from exactk.data.dataset import Dataset
@@ -34,14 +34,15 @@ from exactk.scale.scoring import Job
 from exactk.scale.training import Lesson, train
 
 N = 50
-SIZES = {
-    True: (4_000, 20_000, 20_000),
-    False: (30_000, 100_000, 1_000_000),
-}  # impressions, requests, all requests
+SIZES = {  # impressions, requests scored three times, requests scored by one command
+    True: (4_000, 24_576, 24_576),
+    False: (30_000, 65_536, 1_000_000),
+}
 TRAINING = (
     "reward.batch_size=512",
     "training.batch_size=512",
     "training.device=cpu",
+    "training.requests=all",
     "training.choose_by=last",
 )
 
@@ -61,7 +62,7 @@ def run(quick: bool = False) -> Report:
         rows.append(one_command(place, num_all))
         rows += table_rows(quick)
         rows += hashing_rows(data, quick)
-    return Report("scale", rows, goals(rows), NOTES, seeds=(0,), quick=quick)
+    return Report("scale", rows, goals(rows), NOTES, seeds=SEEDS[quick], quick=quick)
 
 
 NOTES = (
@@ -97,7 +98,7 @@ def goals(rows: list[dict[str, Any]]) -> list[Goal]:
 
 def training_rows(place: Path, quick: bool) -> Iterator[dict[str, Any]]:
     """Both phases, at the same global batch."""
-    epochs = 2 if quick else 3
+    epochs = 10 if quick else 2
     config = preset("paper").with_overrides(
         [*TRAINING, f"reward.epochs={epochs}", f"training.epochs={epochs}"]
     )
