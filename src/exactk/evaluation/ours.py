@@ -22,6 +22,12 @@ OURS: dict[str, str] = {
     "pair-value": "exactk.evaluation.ours:fit_pair_value",
 }
 RATES = (1.0, 3.0)  # times the preset's own learning rate
+# A policy costs far more than a rival of its size: in a comparison it has the paper's width, as they have, few epochs.
+PAPER_SIZE = (
+    "policy.width=32", "policy.heads=2", "policy.feed_forward_size=64", "training.samples=4",
+    "training.warm_start_epochs=4",
+)  # fmt: skip
+POLICY_EPOCHS = 6
 
 
 def fit_pair_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
@@ -42,6 +48,8 @@ def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     if name == "best":
         chosen = tuned_value(train, valid, budget)[2]
     config = configured({"model": "policy"}, chosen, budget, name)
+    if name == "best":
+        config = config.with_overrides([*PAPER_SIZE, f"training.epochs={min(POLICY_EPOCHS, budget.epochs)}"])
     trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
     assert trained.models.policy is not None
     writer = PolicyWriter(trained.models.policy, config.policy, trained.models.value, config.reward.caution)
