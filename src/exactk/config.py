@@ -297,9 +297,11 @@ PRESETS: dict[str, Config] = {
     # For logs of few users and items whose cards hold no interaction (the paper's MovieLens files): GAttN at the
     # paper's size, supervised by the clicked item, with a matrix factorisation inside. Chosen on validation.
     "best-ids": Config(
-        policy=PolicyConfig(affinity=32, affinity_dropout=0.3, affinity_pace=10.0),
+        policy=PolicyConfig(affinity=32, affinity_dropout=0.3),
         reward=RewardConfig(kind="set", batch_size=256, epochs=3, patience=1),
-        training=TrainingConfig(alpha=1.0, target="clicked", batch_size=128, weight_decay=0.1),
+        training=TrainingConfig(
+            alpha=1.0, target="clicked", batch_size=128, learning_rate=0.01, weight_decay=0.1
+        ),
     ),
     "tiny": Config(
         policy=PolicyConfig(

