@@ -427,6 +427,11 @@ def test_a_budget_too_small_falls_back_and_says_so(folder: Path) -> None:
     assert isinstance(relaxed, Answer)
     assert not relaxed.fallback
     assert isinstance(hurried, Answer)
+    assert hurried.fallback == (hurried.method != "exact")  # a proof in no time is no fallback
+    assert is_card(list(hurried.card.items), ITEMS[:12], 3)
+    arm.loaded = replace(arm.loaded, express=None)
+    (hurried,) = answerer([Question(arm, request, None, (), False, perf_counter() - 1)])
+    assert isinstance(hurried, Answer)
     assert hurried.fallback
     assert hurried.method == "algorithm 1"
     assert is_card(list(hurried.card.items), ITEMS[:12], 3)

@@ -253,6 +253,9 @@ def test_the_model_tells_its_story_and_scores_the_logged_requests(
     assert "exactk" in page.locator("#comparison tr.ours").text_content()
     page.locator("#attention canvas").hover(position={"x": 50, "y": 80})
     assert "→" in page.locator("#attention .heat-read").text_content()
+    page.locator("#influence canvas").hover(position={"x": 60, "y": 90})
+    assert len(page.locator("#influence .heat-read").text_content()) > 10
+    assert page.locator("#influence .strongest li").count() >= 1
     by_model = page.locator(".candidate").first.text_content()
     change(page, lambda: page.select_option("#scored-by", "given"))
     assert page.locator("#attention-section").is_hidden()

@@ -31,7 +31,7 @@ from exactk.serving.studio.schemas import (
     View,
     ViewRequest,
 )
-from exactk.serving.studio.story import policy_card, story
+from exactk.serving.studio.story import Weights, policy_card, story
 from exactk.serving.studio.story import weights as model_weights
 from exactk.serving.wire import answer, check_size, columns_of, constraints_of, described, frame_of, read
 from exactk.solving import solve
@@ -144,7 +144,7 @@ async def model_story(request: Request) -> Response:
 
 def _view(service: Service, asked: ViewRequest) -> dict[str, Any]:
     items = [_shown(item) for item in asked.items]
-    scores, pairs, attention = _weights(service, asked)
+    scores, pairs, attention, influence = _weights(service, asked)
     on = constraints_of([switch.rule for switch in asked.constraints if switch.on])
     k = min(asked.k, len(items) - len(asked.exclude))
     scene = view.scene_of(asked.items, scores, pairs, on, max(k, 1), asked.include, asked.exclude)
@@ -166,6 +166,7 @@ def _view(service: Service, asked: ViewRequest) -> dict[str, Any]:
         "methods": view.methods(scene, best, policy),
         "why": view.reasons(scene, best),
         "attention": attention,
+        "influence": influence,
     }
 
 
@@ -184,9 +185,7 @@ def _shown(item: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _weights(
-    service: Service, asked: ViewRequest
-) -> tuple[np.ndarray, np.ndarray | None, list[list[float]] | None]:
+def _weights(service: Service, asked: ViewRequest) -> Weights:
     """Scores and pair scores as given, or by the model."""
     N = len(asked.items)
     if asked.scored_by == "model":
@@ -201,7 +200,7 @@ def _weights(
     if len(given) != N:
         raise InputError(f"there are {N} items and {len(given)} scores; each item needs one")
     scores, pairs = weights_of(given, asked.pair_scores)
-    return scores, pairs, None
+    return Weights(scores, pairs)
 
 
 def _is_score(value: Any) -> bool:

@@ -83,6 +83,7 @@ class View(BaseModel):
     methods: list[dict[str, Any]]
     why: list[dict[str, Any]]
     attention: list[list[float]] | None
+    influence: list[list[float]] | None
 
 
 class Sources(BaseModel):

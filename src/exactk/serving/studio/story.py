@@ -9,13 +9,15 @@ import json
 import math
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from exactk.data.requests import Request, request_batch
 from exactk.models.pairvalue import PairValue
+from exactk.models.policy import PolicySteps
 from exactk.problem.constraints import Constraints
 from exactk.serving.answering import Answer, Answerer, Question
 from exactk.serving.arms import Arm
@@ -93,11 +95,21 @@ def policy_card(arm: Arm, asked: ViewRequest, constraints: Constraints, k: int) 
     return list(answer.card.positions) if isinstance(answer, Answer) else None
 
 
-@torch.inference_mode()
-def weights(arm: Arm, asked: ViewRequest) -> tuple[np.ndarray, np.ndarray | None, list[list[float]] | None]:
-    """Scores, pair scores and attention of one request, as the model sees it.
+class Weights(NamedTuple):
+    """How one request is weighed. `influence` is shown and never added up: what a policy makes of pairs."""
 
-    A pair value gives its own numbers. Any other model gives the first step's log-probabilities of its policy.
+    scores: np.ndarray
+    pairs: np.ndarray | None = None
+    attention: list[list[float]] | None = None
+    influence: list[list[float]] | None = None
+
+
+@torch.inference_mode()
+def weights(arm: Arm, asked: ViewRequest) -> Weights:
+    """One request as the model sees it.
+
+    A pair value gives its own numbers. Any other model gives the first step's log-probabilities of its policy, and how
+    they change once some item is chosen.
     """
     fitted = arm.loaded.recommender.fitted
     ids = tuple(item["item_id"] for item in asked.items)
@@ -117,8 +129,20 @@ def weights(arm: Arm, asked: ViewRequest) -> tuple[np.ndarray, np.ndarray | None
         values = value.values(batch)
         scale = fitted.calibration.scale
         pairs = values.pair[0].double().numpy() * scale
-        return values.node[0].double().numpy() * scale, (pairs + pairs.T) / 2, attention
+        return Weights(values.node[0].double().numpy() * scale, (pairs + pairs.T) / 2, attention)
     if policy is None:
-        return np.zeros(len(ids)), None, attention
+        return Weights(np.zeros(len(ids)), None, attention)
     steps = policy.steps(batch)
-    return steps.step(steps.start(1))[0, 0].log_softmax(-1).double().numpy(), None, attention
+    first = steps.step(steps.start(1))[0, 0].log_softmax(-1).double()  # N
+    return Weights(first.numpy(), None, attention, _influence(steps, first))
+
+
+def _influence(steps: PolicySteps, first: Tensor) -> list[list[float]]:
+    """By how much choosing one of two items raises the log-probability of the other, the mean of both ways."""
+    N = len(first)
+    chosen = steps.advance(steps.start(N), torch.arange(N)[None])
+    second = steps.step(chosen)[0].double()  # N N: the row was chosen, the column comes next
+    second[torch.eye(N, dtype=torch.bool)] = -torch.inf  # nobody is chosen twice
+    gain = (second.log_softmax(-1) - first).fill_diagonal_(0.0)
+    listed: list[list[float]] = ((gain + gain.T) / 2).tolist()
+    return listed

@@ -116,6 +116,8 @@ function drawMatrices() {
   const { view, order } = state;
   find("pairs-section").hidden = !view.pair_scores;
   if (view.pair_scores) drawHeat("pairs", view.pair_scores, view, { diverging: true, order });
+  find("influence-section").hidden = !view.influence;
+  if (view.influence) drawHeat("influence", view.influence, view, { diverging: true, order });
   find("attention-section").hidden = !view.attention;
   if (view.attention) drawHeat("attention", view.attention, view, { diverging: false, order });
 }
