@@ -55,7 +55,9 @@ class Card:
         plain = {
             "items": list(self.items),
             "positions": list(self.positions),
-            "value": self.value,
+            "value": self.value
+            if math.isfinite(self.value)
+            else None,  # a policy without a reward knows none
             "bound": self.bound if math.isfinite(self.bound) else None,
             "gap": self.gap if math.isfinite(self.gap) else None,
             "optimal": self.optimal,

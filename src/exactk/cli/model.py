@@ -91,7 +91,7 @@ def evaluate(
     part: Part = typer.Option("test", "--part", help="What to measure on."),
     split: Split | None = typer.Option(None, "--split", help="As given to exactk train."),
     seed: int = typer.Option(0, "--seed", help="As given to exactk train."),
-    keep: Path | None = typer.Option(None, "--keep", help="Keep the figures in this JSON file."),
+    keep: Path | None = typer.Option(None, "--keep", help="Add the figures, as a row, to this JSON file."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
     """Measure a model: P@K, HR@K, estimated value, share of valid cards; on a world, the true value as well.
@@ -126,8 +126,11 @@ def evaluate(
     told = {name: estimate.as_dict() for name, estimate in estimates.items()}
     document = {"model": str(model), "data": str(data), "part": part, **figures, "off_policy": told}
     if keep is not None:
-        made = {"name": "evaluate", "command": " ".join(["exactk", *sys.argv[1:]]), "machine": this_machine()}
-        keep_json(plain({**made, **document, "config": recommender.config.to_dict()}), keep)
+        made = {"command": " ".join(["exactk", *sys.argv[1:]]), "machine": this_machine()}
+        row = plain({**document, "config": recommender.config.to_dict(), **made})
+        rows = json.loads(keep.read_text(encoding="utf-8"))["rows"] if keep.exists() else []
+        rows = [other for other in rows if (other["model"], other["part"]) != (row["model"], row["part"])]
+        keep_json({"name": "evaluate", "rows": [*rows, row]}, keep)
     if as_json:
         emit_json(document)
         return
