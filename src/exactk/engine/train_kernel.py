@@ -174,13 +174,16 @@ def replay_each(first, last, s, at, p, q, w, turned, vectors, tape, k, room, car
 
 @compiled
 @no_type_check
-def back_each(first, last, s, at, p, q, w, tape, k, room, x, places, g, cards, wanted, inputs_g):
-    """Gradients `wanted` at the scores to those of all weights, onto g, and of the encoder's inputs."""
+def back_each(first, last, each, s, at, p, q, w, tape, k, room, x, places, sums, cards, wanted, inputs_g):
+    """Gradients `wanted` at the scores to those of the encoder's inputs and of all weights.
+
+    The latter go onto `sums`, a row for every `each` requests.
+    """
     P, K, N = wanted.shape[1], wanted.shape[2], wanted.shape[3]
     D, span, n4 = s.width, (N + 15) // 16 * 16, (N + 3) // 4 * 4
     nodes, glimpse_keys, pointer_keys, both, query, glimpse, scores, nodes_t, states, few, free = places
     for b in range(first, last):
-        begin = b * p.end
+        begin, g = b * p.end, sums[b // each]
         clear(x, nodes, n4 * D)
         clear(x, glimpse_keys, 2 * D * span)
         clear(x, states, s.decoder_layers * 6 * q.size * D)

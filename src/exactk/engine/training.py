@@ -210,25 +210,20 @@ class CompiledTraining:
         return found
 
     def share(self, num_requests: int, call: Callable[[int, int, int], Any]) -> list[Any]:
-        """call(thread, first, last) over slices of the requests, on as many threads as there are slices for.
-
-        The slices, and so the order in which gradients are summed, do not depend on the number of threads.
-        """
-        step = max(GRAIN, -(-num_requests // MOST_SLICES))
-        slices = [(first, min(first + step, num_requests)) for first in range(0, num_requests, step)]
-        threads = min(self.threads, len(slices))
-        answers: list[Any] = [None] * len(slices)
-
-        def work(thread: int) -> None:
-            for n in range(thread, len(slices), threads):
-                answers[n] = call(thread, *slices[n])
-
+        """call(thread, first, last) over all requests, on as many threads as there are slices for."""
+        each = slice_of(num_requests)
+        num_slices = -(-num_requests // each)
+        threads = min(self.threads, num_slices)
+        borders = [min(each * (num_slices * n // threads), num_requests) for n in range(threads + 1)]
+        borders[-1] = num_requests
         pool = _pool(os.getpid(), self.threads)
-        jobs = [pool.submit(work, thread) for thread in range(1, threads)]
-        work(0)
-        for job in jobs:
-            job.result()
-        return answers
+        jobs = [pool.submit(call, n, borders[n], borders[n + 1]) for n in range(1, threads)]
+        return [call(0, borders[0], borders[1]), *(job.result() for job in jobs)]
+
+
+def slice_of(num_requests: int) -> int:
+    """How many requests' gradients are summed together: whatever the number of threads, so that all learn alike."""
+    return max(GRAIN, -(-num_requests // MOST_SLICES))
 
 
 def faster(policy: Policy) -> Callable[[Batch], Any]:
@@ -342,17 +337,14 @@ class _Replay(torch.autograd.Function):
         inputs_g = np.empty((B, N, s.width), np.float32)
         given = np.ascontiguousarray(wanted[0].numpy())
 
-        def part(thread: int, first: int, last: int) -> np.ndarray:
-            sums = np.zeros(at.end + 16, np.float32)
-            back_each(
-                first, last, s, at, steps.tape_places, ctx.rows, steps.weights, steps.tape, ctx.kept, ctx.room,
-                training.array("back", thread, size), places, sums, ctx.cards, given, inputs_g,
-            )  # fmt: skip
-            return sums
-
-        parts = training.share(B, part)
-        total = parts[0]
-        for other in parts[1:]:
+        each = slice_of(B)
+        sums = np.zeros((-(-B // each), rounded(at.end + 16)), np.float32)
+        training.share(B, lambda thread, first, last: back_each(
+            first, last, each, s, at, steps.tape_places, ctx.rows, steps.weights, steps.tape, ctx.kept, ctx.room,
+            training.array("back", thread, size), places, sums, ctx.cards, given, inputs_g,
+        ))  # fmt: skip
+        total = sums[0]
+        for other in sums[1:]:
             total += other
         for layer in range(s.decoder_layers):
             bias = at.cells + layer * at.cell_size + 8 * s.width * s.width
@@ -360,5 +352,8 @@ class _Replay(torch.autograd.Function):
         # Parts of one array: torch keeps them as the gradients without copying.
         sizes = [part.numel() for part in training.parameters]
         apart = torch.split(torch.from_numpy(total[: at.end]), sizes)
-        shaped = (g.view(part.shape) for g, part in zip(apart, training.parameters, strict=True))
+        shaped = (
+            g if part.dim() == 1 else g.view(part.shape)
+            for g, part in zip(apart, training.parameters, strict=True)
+        )
         return None, None, torch.from_numpy(inputs_g), *shaped
