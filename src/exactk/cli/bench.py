@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import typer
 
+from exactk.bench.report import Report
 from exactk.cli import app
-from exactk.cli.output import emit_report, talk
-from exactk.errors import InputError
+from exactk.cli.output import emit_json, emit_report, keep_json, plain, talk
+from exactk.errors import ExactKError, InputError
 
 BENCHMARKS = {
     "exact": "the exact engine beside CP-SAT, HiGHS and networkx",
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "scale": "training and scoring with one and two workers on Ray, and what large vocabularies take",
     "trust": "off-policy estimates beside the truth",
 }
+ON_GPU = ("train", "decode")
 
 
 @app.command("bench")
@@ -38,13 +40,48 @@ def bench(
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
     out: Path | None = typer.Option(None, "--out", help="Folder to keep bench-NAME.json in (say, results)."),
 ) -> None:
-    """Measure: rows for what was measured, goals met or missed, the machine."""
-    if name != "all" and name not in BENCHMARKS:
+    """Measure: rows for what was measured, goals met or missed, the machine. `all`: whatever this machine can."""
+    if name == "all":
+        _all(quick, published, as_json, out)
+        return
+    if name not in BENCHMARKS:
         raise InputError(f"unknown benchmark {name!r}; there are: {', '.join(BENCHMARKS)}, all")
-    for chosen in BENCHMARKS if name == "all" else [name]:
-        talk(f"bench {chosen}: {BENCHMARKS[chosen]}")
-        module = f"{chosen}_cuda" if chosen in ("decode", "train") and device == "cuda" else chosen
-        settings: dict[str, Any] = {"published": published} if module == "train" else {}
-        report = importlib.import_module(f"exactk.bench.{module}").run(quick=quick, **settings)
-        kept = None if out is None else out / f"bench-{module.replace('_', '-')}.json"
-        emit_report(report, as_json, kept, command="exactk " + " ".join(sys.argv[1:]))
+    module = f"{name}_cuda" if name in ON_GPU and device == "cuda" else name
+    report = _measured(module, quick, published)
+    emit_report(report, as_json, _place(out, module), command="exactk " + " ".join(sys.argv[1:]))
+
+
+def _measured(module: str, quick: bool, published: Path | None) -> Report:
+    talk(f"bench {module.replace('_', ' on ')}: {BENCHMARKS[module.removesuffix('_cuda')]}")
+    settings: dict[str, Any] = {"published": published} if module == "train" else {}
+    report: Report = importlib.import_module(f"exactk.bench.{module}").run(quick=quick, **settings)
+    return report
+
+
+def _place(out: Path | None, module: str) -> Path | None:
+    return None if out is None else out / f"bench-{module.replace('_', '-')}.json"
+
+
+def _all(quick: bool, published: Path | None, as_json: bool, out: Path | None) -> None:
+    """Every benchmark in turn; what cannot run here is left out and named. As JSON, one object of all reports."""
+    import torch
+
+    modules = [*BENCHMARKS, *(f"{name}_cuda" for name in ON_GPU if torch.cuda.is_available())]
+    reports, left_out = [], {}
+    for module in modules:
+        try:
+            report = _measured(module, quick, published)
+        except (ExactKError, ImportError) as error:
+            left_out[module] = str(error)
+            talk(f"left out: {error}")
+            continue
+        command = f"exactk bench {module.removesuffix('_cuda')}"
+        command += " --device cuda" if module.endswith("_cuda") else ""
+        if as_json:
+            reports.append(plain({**report.as_dict(), "command": command}))
+            if (place := _place(out, module)) is not None:
+                keep_json(reports[-1], place)
+        else:
+            emit_report(report, as_json, _place(out, module), command)
+    if as_json:
+        emit_json({"name": "all", "quick": quick, "reports": reports, "left_out": left_out})
