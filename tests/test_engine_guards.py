@@ -79,9 +79,8 @@ def test_a_compiled_training_step_leaves_torch_the_losses_and_the_reward() -> No
     reward = reward_of(config, SIZES, K, generator).eval()
     policy = Policy(config.policy, SIZES, generator)
     bind = CompiledTraining(policy, 1).steps
+    batch = random_batch(BATCH, generator)
     with Counted() as counted:
-        step = policy_step(
-            policy, reward, 0.0, config.training, random_batch(BATCH, generator), 0.0, generator, bind
-        )
+        step = policy_step(policy, reward, 0.0, config.training, batch, 0.0, generator, bind)
         step.loss.backward()  # type: ignore[no-untyped-call]
     assert counted.num <= COMPILED_TRAINING
