@@ -41,6 +41,7 @@ def value_against_latency(found: Comparison, path: Path | str) -> Path:
     axes.set_ylabel(HEADLINES[found.headline])
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(visible=True, alpha=0.25)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     return Path(path)
 
