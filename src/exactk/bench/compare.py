@@ -32,10 +32,12 @@ def goals(found: Comparison) -> list[Goal]:
     """With pairs that matter, ours beat every rival; without, ours lose nothing; with themes, the policy holds up."""
     world: Mapping[str, Any] | None = found.facts.get("world")
     ours = {name: row for name in (POLICY, VALUE) for row in found.rows if _is_ours(row, name)}
-    if world is None or found.strongest_rival is None or len(ours) < 2:
+    if world is None or found.strongest_rival is None or not ours:
         return []
     rival = _value(found.row(found.strongest_rival))
     if world["theme"] > 0:
+        if len(ours) < 2:
+            return []
         ratio = _value(ours[POLICY]) / _value(ours[VALUE])
         return [
             Goal(f"true value of {POLICY} over that of {VALUE}, three-way effect on", ratio, 1.0, "least")
