@@ -40,6 +40,8 @@ def drawn(document: dict[str, Any], path: Path) -> Path:
                     to, [r["ms_p25"] for r in rows], [r["ms_p75"] for r in rows], color=colour, alpha=0.2
                 )
         finish(axis, label, "milliseconds")
+        if what != "catalogue":
+            axis.set_xticks(to, [f"{t:,}" for t in to])
     memory = axes[len(PANELS)]
     for of, colour in COLOURS.items():
         rows = [r for r in document["rows"] if (r["what"], r["of"]) == ("catalogue", of)]
@@ -58,10 +60,15 @@ def drawn(document: dict[str, Any], path: Path) -> Path:
 
 def finish(axis: Any, label: str, unit: str) -> None:
     """Names, scales, no frame."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator
+
     axis.set_xlabel(label)
     axis.set_ylabel(unit)
     axis.set_xscale("log")
     axis.set_yscale("log")
+    axis.minorticks_off()
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(FormatStrFormatter("%g"))
     axis.grid(visible=True, alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(fontsize=7)
