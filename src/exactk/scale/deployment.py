@@ -14,24 +14,19 @@ from typing import Any
 from exactk.errors import ConfigError
 from exactk.scale.cluster import cluster
 from exactk.scale.placing import Placement
-from exactk.serving.settings import Settings
+from exactk.serving.app import create_app
+from exactk.serving.settings import ENVIRONMENT, Settings
 
 NAME = "exactk"
 
 
 def application(settings: Settings, replicas: int) -> Any:
-    """What `serve run` and `serve.run` take; settings travel as JSON, the app is made where it runs."""
+    """What `serve.run` takes; each replica makes the app itself, from settings that reach it as any worker's do."""
     from ray import serve
 
-    written = settings.to_json()
-
-    def app() -> Any:
-        from exactk.serving.app import create_app
-
-        return create_app(Settings.from_json(written))
-
-    ingress: Any = serve.ingress(app)(type("ExactK", (), {}))
-    deploy: Any = serve.deployment(name=NAME, num_replicas=replicas, ray_actor_options={"num_cpus": 1})
+    ingress: Any = serve.ingress(create_app)(type("ExactK", (), {}))
+    options = {"num_cpus": 1, "runtime_env": {"env_vars": {ENVIRONMENT: settings.to_json()}}}
+    deploy: Any = serve.deployment(name=NAME, num_replicas=replicas, ray_actor_options=options)
     return deploy(ingress).bind()
 
 
