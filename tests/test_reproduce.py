@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exactk.bench import reproduced
 from exactk.config import ABLATIONS
 from exactk.data.dataset import Dataset
 from exactk.data.movielens import build_movielens
 from exactk.errors import InputError
 from exactk.evaluation import metrics
 from exactk.evaluation.judging import Scores, judged
-from exactk.reproduce import PARTS, figures, methods, paper, text
+from exactk.reproduce import PARTS, figures, methods, paper
 from exactk.reproduce.attention import most_attended, most_telling, tidy
 from exactk.reproduce.cells import Cell, Options, Result, run_cells
 from exactk.reproduce.graded import Graded, ridge
@@ -180,7 +181,7 @@ def test_a_table_puts_the_papers_figure_beside_ours() -> None:
         "column": "k4-n20", "method": "BPR", "kind": "paper", "seeds": [0, 1], "P": 0.5, "P_sd": 0.01, "HR": 0.26,
         "HR_sd": 0.002, "paper_P": 0.304, "paper_HR": 0.205, "ours_minus_this": {"p": 0.0001},
     }  # fmt: skip
-    told = text.table("main", [row])
+    told = reproduced.table("main", [row])
     assert "| BPR | 0.500 ± 0.010 | 0.260 ± 0.002 | 0.3040 | 0.2050 | < 0.001 | 2 |" in told
 
 

@@ -1,6 +1,6 @@
-"""The reproduction as Markdown tables, for the terminal and for `docs/results.md`.
+"""The reproduction as Markdown tables, for the terminal, the README and `docs/results.md`.
 
-Knows rows, no runs.
+Knows the rows of `results/reproduce-*.json`, no runs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Rows = Sequence[Mapping[str, Any]]
+COLUMNS = {
+    "k4-n20": "P@4, authors' files",
+    "k10-n50": "P@10, authors' files",
+    "leak-free": "P@4, leak-free",
+}
 
 
 def table(name: str, rows: Rows) -> str:
@@ -53,6 +58,37 @@ def table(name: str, rows: Rows) -> str:
         ("film", "on the card", "liked", "looks most at"),
         [(row["film"], _mark(row["chosen"]), _mark(row["liked"]), _favourite(row)) for row in rows],
     )
+
+
+def full(document: Mapping[str, Any]) -> str:
+    """A result's table, its goals and its remarks."""
+    goals = [
+        f"- Goal {'met' if goal['met'] else 'missed'}: {goal['name']}: {goal['measured']:.4g} (goal {goal['goal']})."
+        for goal in document["goals"]
+    ]
+    notes = [f"- {note}" for note in document["notes"]]
+    made = f"`{document['command']}`, commit {document['machine']['commit']}:"
+    parts = [made, table(document["name"].split()[-1], document["rows"]), "\n".join([*goals, *notes])]
+    return "\n\n".join(part for part in parts if part)
+
+
+def short(document: Mapping[str, Any]) -> str:
+    """P@K of every method on every column of the main table, the paper's printed figure in brackets."""
+    rows = document["rows"]
+    columns = [column for column in COLUMNS if any(row["column"] == column for row in rows)]
+    cells = {(row["method"], row["column"]): _measured(row) for row in rows}
+    methods = dict.fromkeys(row["method"] for row in rows if row["column"] in columns)
+    return _lines(
+        ("method", *(COLUMNS[column] for column in columns)),
+        [(method, *(cells.get((method, column), "") for column in columns)) for method in methods],
+    )
+
+
+def _measured(row: Mapping[str, Any]) -> str:
+    told = spread(row, "P")
+    if row["kind"] == "ours":
+        return f"**{told}**"
+    return told + (f" ({row['paper_P']:.3f})" if "paper_P" in row else "")
 
 
 def spread(row: Mapping[str, Any], name: str) -> str:

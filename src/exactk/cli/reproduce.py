@@ -45,10 +45,10 @@ def reproduce(
     ),
 ) -> None:
     """Train what is missing, judge it on the test requests, print the table; kept results are not run again."""
+    from exactk.bench.reproduced import table
     from exactk.reproduce import PARTS, figures
     from exactk.reproduce.cells import Options
     from exactk.reproduce.sources import Place
-    from exactk.reproduce.text import table
 
     if part != "all" and part not in PARTS:
         raise InputError(f"nothing called {part!r} to reproduce; there are: {', '.join(PARTS)}, all")
