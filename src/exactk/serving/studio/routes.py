@@ -197,6 +197,7 @@ def _weights(service: Service, asked: ViewRequest) -> Weights:
         given = [item.get("score", 0.0) for item in asked.items]
         if not all(_is_score(score) for score in given):
             raise InputError("each item needs a number as its score, or the request a list of scores")
+        given = [float(score) for score in given]
     if len(given) != N:
         raise InputError(f"there are {N} items and {len(given)} scores; each item needs one")
     scores, pairs = weights_of(given, asked.pair_scores)
