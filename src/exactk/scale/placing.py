@@ -6,6 +6,7 @@ Knows nothing of what is done with a part, only that doing it twice does no harm
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -67,6 +68,7 @@ def _on_ray(
     with cluster(placement.address, placement.workers):
         from ray import data
 
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         data.DataContext.get_current().enable_progress_bars = False  # ours tells more
         named = [{"part": json.dumps(asdict(part))} for part in parts]
         made = data.from_items(named, override_num_blocks=len(named)).map_batches(
