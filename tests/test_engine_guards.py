@@ -11,8 +11,9 @@ import torch
 from torch import Generator
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from exactk.bench.made import logged_batch as random_batch
 from exactk.bench.made import made_batch, made_policy
-from exactk.bench.train import BATCH, SIZES, K, N, random_batch
+from exactk.bench.train import BATCH, SIZES, K, N
 from exactk.config import preset
 from exactk.engine.compiled import CompiledDecoder
 from exactk.engine.training import CompiledTraining

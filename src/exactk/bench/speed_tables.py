@@ -19,7 +19,10 @@ def goal_table(document: dict[str, Any]) -> str:
 
 def decode_table(document: dict[str, Any]) -> str:
     """Milliseconds a card by engine and shape: median, 99th percentile, times eager."""
-    lines = ["| N | K | batch | engine | p50, ms | p99, ms | times eager |", "|---|---|---|---|---:|---:|---:|"]
+    lines = [
+        "| N | K | batch | engine | p50, ms | p99, ms | times eager |",
+        "|---|---|---|---|---:|---:|---:|",
+    ]
     for row in document["rows"]:
         times = f"{row['times_eager']:.1f}" if "times_eager" in row else ""
         shape = f"| {row['N']} | {row['K']} | {row['batch']} "
