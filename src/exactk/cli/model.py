@@ -126,11 +126,11 @@ def evaluate(
     told = {name: estimate.as_dict() for name, estimate in estimates.items()}
     document = {"model": str(model), "data": str(data), "part": part, **figures, "off_policy": told}
     if keep is not None:
-        made = {"command": " ".join(["exactk", *sys.argv[1:]]), "machine": this_machine()}
-        row = plain({**document, "config": recommender.config.to_dict(), **made})
+        made = {"command": " ".join(["exactk", *sys.argv[1:]]), "machine": plain(this_machine())}
+        row = plain({**document, "config": recommender.config.to_dict(), "command": made["command"]})
         rows = json.loads(keep.read_text(encoding="utf-8"))["rows"] if keep.exists() else []
         rows = [other for other in rows if (other["model"], other["part"]) != (row["model"], row["part"])]
-        keep_json({"name": "evaluate", "rows": [*rows, row]}, keep)
+        keep_json({"name": "evaluate", **made, "rows": [*rows, row]}, keep)
     if as_json:
         emit_json(document)
         return
