@@ -130,7 +130,7 @@ def evaluate(
         row = plain({**document, "config": recommender.config.to_dict(), "command": made["command"]})
         rows = json.loads(keep.read_text(encoding="utf-8"))["rows"] if keep.exists() else []
         rows = [other for other in rows if (other["model"], other["part"]) != (row["model"], row["part"])]
-        keep_json({"name": "evaluate", **made, "rows": [*rows, row]}, keep)
+        keep_json({"name": "evaluate", "quick": False, **made, "rows": [*rows, row], "goals": []}, keep)
     if as_json:
         emit_json(document)
         return
