@@ -319,7 +319,7 @@ def test_a_pair_value_learned_from_all_cards_is_maximised_exactly() -> None:
 
 
 def test_exact_demonstrations_are_the_best_valid_cards_under_the_value_whatever_was_logged() -> None:
-    batch = demonstrated(planted(), [valid_cards(planted(), b)[0] for b in range(REQUESTS)])
+    batch = demonstrated(planted(), [list(valid_cards(planted(), b)[0]) for b in range(REQUESTS)])
     batch = replace(batch, clicked=torch.zeros(REQUESTS, dtype=torch.bool))
     value = PairValue(PairValueConfig(embedding_size=8, kinds=4), SIZES, Generator().manual_seed(3)).eval()
     with torch.no_grad():
