@@ -84,7 +84,8 @@ def test_a_part_that_is_already_whole_is_taken(web: Behaviour, tmp_path: Path) -
 
 def test_a_file_that_is_there_is_not_fetched_again(web: Behaviour, tmp_path: Path) -> None:
     (tmp_path / "got.bin").write_bytes(CONTENT)
-    download("http://127.0.0.1:9/unreachable", tmp_path / "got.bin", CHECKSUM)
+    path = download("http://127.0.0.1:9/unreachable", tmp_path / "got.bin", CHECKSUM)
+    assert path.read_bytes() == CONTENT
 
 
 def test_a_wrong_file_is_refused_and_not_kept(web: Behaviour, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from exactk.errors import ConfigError
-from exactk.learning.fit import DivergedError, FitSettings, Step, Task, TrainingStopped, fit, learning_rate
+from exactk.learning.fit import DivergedError, Step, Task, TrainingStopped, fit
+from exactk.learning.pace import FitSettings, learning_rate
 from exactk.learning.progress import MetricsFile
 from exactk.problem.batch import Batch
 from made import complete_batch
@@ -150,8 +151,6 @@ KILLED_RUN = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-import torch
-torch.set_num_threads(1)
 from policy_run import run
 run(Path(sys.argv[1]), told=lambda step: print(step, flush=True))
 """

@@ -123,11 +123,6 @@ def test_the_reward_loss_is_the_log_loss() -> None:
     assert loss.tolist() == pytest.approx([math.log(2), math.log(1 + math.exp(2.0))])
 
 
-def test_alpha_mixes_the_two_losses() -> None:
-    mixed = losses.combined_loss(torch.tensor([4.0]), torch.tensor([-2.0]), alpha=0.25)
-    assert mixed.item() == pytest.approx(0.25 * 4.0 - 0.75 * 2.0)
-
-
 def test_the_mean_over_no_rows_is_zero_with_a_zero_gradient() -> None:
     values = torch.tensor([1.0, 5.0], requires_grad=True)
     assert losses.mean_over(values, torch.tensor([False, True])).item() == 5.0

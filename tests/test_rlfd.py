@@ -13,8 +13,9 @@ from exactk.config import ABLATIONS, Config, InputSizes, PairValueConfig, Policy
 from exactk.errors import ConfigError
 from exactk.learning.decide import PairValueSearch, PolicyWriter
 from exactk.learning.explore import Baseline
-from exactk.learning.fit import FitSettings, Step, Task, fit
+from exactk.learning.fit import Step, Task, fit
 from exactk.learning.losses import reward_loss
+from exactk.learning.pace import FitSettings
 from exactk.learning.rlfd import policy_step, shuffled
 from exactk.learning.tasks import shown_the_best
 from exactk.models.ensemble import Ensemble
@@ -316,6 +317,21 @@ def test_a_pair_value_learned_from_all_cards_is_maximised_exactly() -> None:
     torch.testing.assert_close(
         found.logit.float(), model(batch, found.cards.unsqueeze(1)).squeeze(1).detach(), atol=1e-4, rtol=1e-4
     )
+
+
+def test_alpha_mixes_the_supervised_loss_and_the_one_of_rewards() -> None:
+    batch = demonstrated(square(), [[0, 1]])
+
+    def told(alpha: float) -> tuple[float, float]:
+        config = TrainingConfig(alpha=alpha, samples=6, hill_climbing=False, baseline="leave_one_out")
+        step = policy_step(policy(), true_value(), 0.0, config, batch, 0.5, Generator().manual_seed(4))
+        return float(step.loss.detach()), float(step.figures["supervised_loss"])
+
+    (quarter, supervised), (most, again) = told(0.25), told(0.75)
+    assert supervised == again  # the same samples
+    reinforced = (quarter - 0.25 * supervised) / 0.75
+    assert abs(reinforced) > 1e-3
+    assert most == pytest.approx(0.75 * supervised + 0.25 * reinforced, abs=1e-5)
 
 
 def test_exact_demonstrations_are_the_best_valid_cards_under_the_value_whatever_was_logged() -> None:

@@ -22,7 +22,8 @@ from exactk.bench.report import Goal, Report
 from exactk.config import Config, preset
 from exactk.data.published import build_published
 from exactk.engine.training import CompiledTraining
-from exactk.learning.fit import FitSettings, Step, Task, fit
+from exactk.learning.fit import Step, Task, fit
+from exactk.learning.pace import FitSettings
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of

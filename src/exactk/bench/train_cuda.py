@@ -20,8 +20,9 @@ from exactk.bench.made import MOVIELENS, logged_batch
 from exactk.bench.report import Goal, Report
 from exactk.config import Config, InputSizes, preset
 from exactk.errors import ConfigError
-from exactk.learning.fit import FitSettings, Step, Task, fit
+from exactk.learning.fit import Step, Task, fit
 from exactk.learning.losses import reward_loss
+from exactk.learning.pace import FitSettings
 from exactk.learning.recorded import Fused
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy

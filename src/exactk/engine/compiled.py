@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Float32, Int
 from torch import Tensor
 
-from exactk.engine.decode_kernel import BEYOND_RANGE, NO_CARD, UNKNOWN_ID, Places, Sizes, decode_each
+from exactk.engine.decode_kernel import BEYOND_RANGE, NO_CARD, UNKNOWN_ID, decode_each
+from exactk.engine.encode_kernel import Places, Sizes
 from exactk.errors import InfeasibleError, InputError
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
@@ -88,7 +89,7 @@ class CompiledDecoder:
             decode_each(first, last, self._sizes, places, self._scratch(places), *given)
 
         step = max(GRAIN, -(-B // (4 * threads)))
-        pool = _pool(os.getpid(), self.threads)
+        pool = thread_pool(os.getpid(), self.threads)
         jobs = [pool.submit(slice_of, first, min(first + step, B)) for first in range(0, B, step)]
         for job in jobs:
             job.result()
@@ -139,7 +140,7 @@ class CompiledDecoder:
 
 
 @lru_cache(maxsize=4)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+def thread_pool(process: int, threads: int) -> ThreadPoolExecutor:
     """One pool per process: a forked child must not wait for its parent's threads."""
     return ThreadPoolExecutor(threads, thread_name_prefix=f"exactk-decode-{process}")
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from exactk.errors import ConfigError, ExactKError
 from exactk.learning import checkpoint, ranks
 from exactk.learning.optimiser import Optimiser
+from exactk.learning.pace import FitSettings, learning_rate
 from exactk.learning.process import (
     deterministic,
     private_randomness,
@@ -32,9 +33,6 @@ from exactk.learning.recorded import Recorder
 from exactk.problem.batch import Batch
 
 LOG_EVERY = 20  # steps between two reports of the training figures
-WARM_UP = 100  # steps a cosine schedule takes to reach its learning rate, at most a tenth of all
-
-Schedule = Literal["constant", "cosine"]
 
 
 class DivergedError(ExactKError):
@@ -75,22 +73,6 @@ class Task:
     )
 
 
-@dataclass(frozen=True)
-class FitSettings:
-    """How long and how fast; zero means "not at all" for decay, clipping and patience."""
-
-    epochs: int = 10
-    learning_rate: float = 0.001
-    schedule: Schedule = "constant"
-    weight_decay: float = 0.0
-    clip_norm: float = 0.0
-    patience: int = 0  # validations without a better score before stopping
-    validate_every: int = 0  # steps; 0: at the end of each epoch
-    checkpoint_seconds: float = 30.0
-    seed: int = 0
-    device: str = "cpu"
-
-
 def fit(
     task: Task,
     settings: FitSettings,
@@ -120,17 +102,6 @@ def fit(
                     break
         run.keep_best_weights()
     return run.history
-
-
-def learning_rate(settings: FitSettings, step: int, total_steps: int) -> float:
-    """Constant; or up in a short line, then down along half a cosine to zero, so that the last steps average noise out.
-
-    A function of the step alone: a resumed run takes the same one.
-    """
-    if settings.schedule == "constant":
-        return settings.learning_rate
-    rise = min(1.0, (step + 1) / max(1, min(WARM_UP, total_steps // 10)))
-    return settings.learning_rate * rise * 0.5 * (1.0 + math.cos(math.pi * step / total_steps))
 
 
 class _Run:

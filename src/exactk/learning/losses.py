@@ -98,13 +98,6 @@ def choice_loss(
     return -torch.where(clicked, among, 0.0).sum(dim=1)
 
 
-def combined_loss(
-    supervised: Float[Tensor, "B"], reinforced: Float[Tensor, "B"], alpha: float
-) -> Float[Tensor, "B"]:
-    """alpha x supervised + (1 - alpha) x reinforced (eq. 21)."""
-    return alpha * supervised + (1.0 - alpha) * reinforced
-
-
 def mean_over(values: Float[Tensor, "B"], counted: Bool[Tensor, "B"]) -> Float[Tensor, ""]:
     """Mean over the rows that count; zero, with a zero gradient, where none does."""
     return values.masked_fill(~counted, 0.0).sum() / counted.sum().clamp(min=1)

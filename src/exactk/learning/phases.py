@@ -23,9 +23,10 @@ from exactk.learning import calibrate, ranks
 from exactk.learning.checkpoint import write_text
 from exactk.learning.fit import fit
 from exactk.learning.optimiser import with_sparse_gradients
+from exactk.learning.pace import fit_settings
 from exactk.learning.progress import Figures, Listener
 from exactk.learning.rlfd import Binding
-from exactk.learning.tasks import Data, Measure, fit_settings, policy_task, predictions, value_task
+from exactk.learning.tasks import Data, Measure, policy_task, predictions, value_task
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward, reward_of

@@ -13,14 +13,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from exactk.config import Config, PairValueConfig, RewardConfig, TrainingConfig
+from exactk.config import Config, TrainingConfig
 from exactk.data.dataset import Dataset
 from exactk.data.order import epoch_order, in_batches
 from exactk.data.vocabulary import Vocabulary
 from exactk.errors import DataError
 from exactk.learning import calibrate, losses, ranks
 from exactk.learning.decide import PolicyWriter
-from exactk.learning.fit import FitSettings, Step, Task
+from exactk.learning.fit import Step, Task
 from exactk.learning.recorded import Fused
 from exactk.learning.rlfd import Binding, estimated_rewards, policy_step
 from exactk.models.ensemble import Ensemble
@@ -74,24 +74,6 @@ class Data:
         own = self.valid if told.world == 1 else self.valid.take(slice(told.rank, None, told.world))
         for batch in own.batches(self.vocabulary, VALIDATION_BATCH):
             yield batch.to(self.device)
-
-
-def fit_settings(
-    phase: RewardConfig | PairValueConfig | TrainingConfig, common: TrainingConfig, device: str
-) -> FitSettings:
-    """How long and how fast one phase trains; what the phases share comes from `training`."""
-    return FitSettings(
-        epochs=phase.epochs,
-        learning_rate=phase.learning_rate,
-        schedule=phase.schedule,
-        weight_decay=phase.weight_decay,
-        clip_norm=common.clip_norm,
-        patience=phase.patience,
-        validate_every=common.validate_every,
-        checkpoint_seconds=common.checkpoint_seconds,
-        seed=common.seed,
-        device=device,
-    )
 
 
 def value_task(

@@ -57,16 +57,17 @@ class Affinity(nn.Module):
     ) -> Float[Tensor, "B N"]:
         """The same of ids and features as they are."""
         # Adam's steps have one size whatever the gradient's: weights read through a factor learn that much faster.
-        p = self.pace * _summed(self.users, user, self.from_user, user_features)  # B r
-        q = self.pace * _summed(self.items, item, self.from_item, item_features)  # B N r+1
+        p = self.pace * summed(self.users, user, self.from_user, user_features)  # B r
+        q = self.pace * summed(self.items, item, self.from_item, item_features)  # B N r+1
         p, factors = self.dropout(p), self.dropout(q[..., :-1])
         scores: Tensor = (factors @ p.unsqueeze(-1)).squeeze(-1) + q[..., -1]
         return scores
 
 
-def _summed(
+def summed(
     table: nn.Embedding | None, ids: Tensor, linear: nn.Linear | None, features: Tensor | None
 ) -> Float[Tensor, "*S r"]:
+    """The row of the table and the linear part of the features, whichever there are."""
     parts = [] if table is None else [table(ids)]
     if linear is not None and features is not None:
         parts.append(linear(features))

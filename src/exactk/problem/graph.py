@@ -10,8 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from exactk.errors import InputError
-
 
 @dataclass(frozen=True)
 class Requests:
@@ -68,19 +66,6 @@ class Requests:
 def complete_graph(num_nodes: int) -> Bool[np.ndarray, "N N"]:
     """Everything may share a card with everything but itself."""
     return ~np.eye(num_nodes, dtype=bool)
-
-
-def check_graph(graph: Bool[np.ndarray, "N N"], name: str = "graph") -> None:
-    """Refuse a matrix that is no undirected graph, naming the first offending pair."""
-    if graph.ndim != 2 or graph.shape[0] != graph.shape[1]:
-        raise InputError(f"{name} must be square [N, N], got shape {graph.shape}")
-    crooked = np.argwhere(graph != graph.T)
-    if len(crooked):
-        i, j = crooked[0]
-        raise InputError(
-            f"{name} is not symmetric: [{i}, {j}] is {graph[i, j]} but [{j}, {i}] is {graph[j, i]}; "
-            "'may share a card' must hold both ways"
-        )
 
 
 def is_valid_card(requests: Requests, b: int, card: np.ndarray) -> bool:

@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 
 from exactk.config import Inputs, InputSizes
 from exactk.errors import MissingExtraError
+from exactk.models.affinity import summed
 from exactk.models.initial import initialise
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
@@ -48,19 +49,9 @@ class Factors(nn.Module):
 
     def forward(self, batch: Batch) -> Float[Tensor, "B N"]:
         """Scores of all candidates."""
-        user = _summed(self.users, batch.user, self.from_user, batch.user_features)  # B r
-        item = _summed(self.items, batch.item, self.from_item, batch.item_features)  # B N r+1
+        user = summed(self.users, batch.user, self.from_user, batch.user_features)  # B r
+        item = summed(self.items, batch.item, self.from_item, batch.item_features)  # B N r+1
         return (item[..., :-1] @ user.unsqueeze(-1)).squeeze(-1) + item[..., -1]
-
-
-def _summed(
-    table: nn.Embedding | None, ids: Tensor, linear: nn.Linear | None, features: Tensor | None
-) -> Float[Tensor, "*S r"]:
-    parts = [] if table is None else [table(ids)]
-    if linear is not None and features is not None:
-        parts.append(linear(features))
-    total: Tensor = sum(parts[1:], parts[0])
-    return total
 
 
 def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> Fitted:

@@ -6,6 +6,7 @@ the candidates by a first score of their own, learned alongside, so the order th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -46,7 +47,7 @@ class FirstList(nn.Module):
         return lasting.masked_fill(~batch.present, -torch.inf).argsort(1, descending=True)
 
 
-class ListNetwork(nn.Module):
+class ListNetwork(nn.Module, ABC):
     """Common parts: the paper's input layer, and a first list for those that need one."""
 
     def __init__(self, inputs: Inputs, sizes: InputSizes) -> None:
@@ -54,9 +55,9 @@ class ListNetwork(nn.Module):
         self.inputs = InputLayer(Vectors(inputs, sizes, EMBEDDING), WIDTH)
         self.first = FirstList()
 
+    @abstractmethod
     def scores(self, batch: Batch) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"] | None]:
         """Final scores, and the first ones where a list was made of them (they are trained too)."""
-        raise NotImplementedError
 
     def forward(self, batch: Batch) -> Float[Tensor, "B N"]:
         """Final scores."""

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from exactk.config import Inputs, InputSizes
-from exactk.learning.fit import FitSettings, Step, Task, fit
+from exactk.learning.fit import Step, Task, fit
+from exactk.learning.pace import FitSettings
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Logs, Setting, batch_size_for, tuned
 from exactk.rivals.selection import Greedy, Judge, Scorer

@@ -24,7 +24,8 @@ from torch import Generator, Tensor
 from exactk.config import Config, InputSizes, preset
 from exactk.errors import ConfigError, InputError
 from exactk.learning.decide import PolicyWriter
-from exactk.learning.fit import FitSettings, Step, Task, fit
+from exactk.learning.fit import Step, Task, fit
+from exactk.learning.pace import fit_settings
 from exactk.learning.progress import Figures
 from exactk.learning.rlfd import estimated_rewards, policy_step
 from exactk.models.pairvalue import PairValue
@@ -155,16 +156,7 @@ def train(packed_file: Path, out: Path, overrides: list[str]) -> None:
         parts = [Packed(file, name, told["card_size"], device) for name in ("train", "valid")]
     policy = Policy(config.policy, sizes, Generator().manual_seed(config.training.seed + 1)).to(device)
     task = phase_2(policy, value, config, parts[0], parts[1])
-    training = config.training
-    settings = FitSettings(
-        epochs=training.epochs,
-        learning_rate=training.learning_rate,
-        schedule=training.schedule,
-        weight_decay=training.weight_decay,
-        clip_norm=training.clip_norm,
-        seed=training.seed,
-        device=device.type,
-    )
+    settings = fit_settings(config.training, config.training, device.type)
     history = fit(task, settings, None, False, [_Told()])
     best = {name: tensor.cpu().numpy() for name, tensor in policy.state_dict().items()}
     note = json.dumps({"config": config.to_dict(), "history": history})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -62,10 +62,3 @@ def _local(cpus: int) -> dict[str, Any]:
         "include_dashboard": False,
         "object_store_memory": STORE_BYTES,
     }
-
-
-def resources(ray: Any) -> Mapping[str, float]:
-    """What the cluster has, for the report: {"CPU": 64, "GPU": 8, "nodes": 4}."""
-    held = ray.cluster_resources()
-    kept = {name: held[name] for name in ("CPU", "GPU", "memory") if name in held}
-    return {**kept, "nodes": float(sum(node["Alive"] for node in ray.nodes()))}
