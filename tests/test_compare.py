@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import exactk
 from exactk.bench.compare import goals
 from exactk.config import preset
 from exactk.data import Dataset
@@ -136,7 +137,22 @@ def test_the_verdict_does_not_call_noise_a_win() -> None:
     assert "which may be chance" in verdict(found)[0]
 
 
-def test_the_verdict_warns_of_a_leak_and_of_popularity_doing_as_well() -> None:
+def test_the_verdict_says_that_popularity_does_as_well_only_where_no_difference_is_sure() -> None:
+    counted = Entry("popularity", "popularity exact", "rival", (scores(0.5, 2, noise=0.3),), 0.0)
+    value = counted.scores[0].value
+    wavering = replace(counted.scores[0], value=value + 0.01 * np.sin(np.arange(REQUESTS)) + 1e-5)
+    level = table([counted, Entry("deep", "deep", "rival", (wavering,), 9.0)])
+    assert "Popularity alone reaches" in " ".join(verdict(level))
+    # A small step up on every request is sure, however wide the intervals of either.
+    steady = replace(counted.scores[0], value=value + 0.01)
+    above = table([counted, Entry("deep", "deep", "rival", (steady,), 9.0)])
+    assert above.rows[0].value is not None
+    assert above.rows[1].value is not None
+    assert above.rows[1].value.high > above.rows[0].value.low
+    assert "Popularity alone" not in " ".join(verdict(above))
+
+
+def test_the_verdict_warns_of_a_leak() -> None:
     found = table(
         [
             Entry("random", "random", "rival", (scores(0.2, 1),), 0.0),
@@ -370,6 +386,8 @@ def test_fitted_recommenders_alone_need_no_training(log: Dataset) -> None:
     assert {row.way for row in found.rows} == {"random", "popularity greedy", "popularity exact"}
     assert found.facts["test"] == len(test)
     assert found.strongest_rival is not None
+    assert str(found) == markdown(found)
+    assert (exactk.compare, exactk.baselines) == (compare, baselines)
     with pytest.raises(InputError, match="a method is a name"):
         compare(test, [3])
 

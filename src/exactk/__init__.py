@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         InputError,
         MissingExtraError,
     )
+    from exactk.evaluation.compare import baselines, compare
     from exactk.problem.constraints import (
         Allowed,
         AtMost,
@@ -54,6 +55,7 @@ _ROOMS = {
         "InputError",
         "MissingExtraError",
     ],
+    "exactk.evaluation.compare": ["baselines", "compare"],
     "exactk.problem.constraints": [
         "Allowed",
         "AtMost",
@@ -95,6 +97,8 @@ __all__ = [
     "World",
     "__version__",
     "audit",
+    "baselines",
+    "compare",
     "from_frame",
     "load_rules",
     "preset",

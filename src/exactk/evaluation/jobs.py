@@ -134,6 +134,8 @@ def run_all(jobs: Sequence[Job], at_once: int, tell: Tell, limit_seconds: float 
     """Every unfinished job in a process of its own, at most `at_once` together, in the order given."""
     waiting = [job for job in jobs if not job.finished()]
     done, total = len(jobs) - len(waiting), len(jobs)
+    if not total:
+        return
     tell(
         f"{len(waiting)} of {total} jobs to run, {at_once} at a time"
         + (f"; {done} are done already" * bool(done))

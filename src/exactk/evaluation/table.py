@@ -141,6 +141,12 @@ class Comparison:
         interval: Interval | None = getattr(row, self.headline)
         return interval or Interval(np.nan, np.nan, np.nan)
 
+    def __str__(self) -> str:
+        """The table and the verdict, as `exactk compare` prints them."""
+        from exactk.evaluation.verdict import markdown
+
+        return markdown(self)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, rows in the order of the table."""
         from exactk.evaluation.verdict import verdict
