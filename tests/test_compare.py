@@ -23,7 +23,7 @@ from exactk.data import Dataset
 from exactk.data.world import world
 from exactk.errors import InputError
 from exactk.evaluation.compare import Existing, baselines, compare, method_names
-from exactk.evaluation.figures import value_against_latency
+from exactk.evaluation.figures import spread_out, value_against_latency
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
 from exactk.evaluation.verdict import markdown, studio_table, verdict
@@ -260,6 +260,11 @@ def test_the_picture_is_drawn(tmp_path: Path) -> None:
     )
     path = value_against_latency(found, tmp_path / "plot.png")
     assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_names_beside_the_picture_never_lie_on_each_other() -> None:
+    assert spread_out([0.9, 0.89, 0.1], 0.05) == pytest.approx([0.9, 0.85, 0.1])
+    assert spread_out([0.05, 0.04, 0.03], 0.05) == pytest.approx([0.1, 0.05, 0.0])
 
 
 def test_judging_counts_by_hand(tmp_path: Path) -> None:
