@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from exactk.engine.decode_kernel import BEYOND_RANGE, NO_CARD, UNKNOWN_ID, decode_each
 from exactk.engine.encode_kernel import Places, Sizes
+from exactk.engine.sharing import shared
 from exactk.errors import InfeasibleError, InputError
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
@@ -77,22 +77,13 @@ class CompiledDecoder:
         return torch.from_numpy(cards)
 
     def _spread(self, B: int, N: int, ids: Any, features: Any, *rest: Any) -> None:
-        """The kernel over all requests, in slices on all threads where there are enough."""
-        threads = min(self.threads, B // GRAIN)
-        places = places_of(self._sizes, N)
+        """The kernel over all requests, on all threads where there are enough."""
+        places, counter = places_of(self._sizes, N), np.zeros(1, np.int64)
         given = (self._weights, self._tables, features, ids, *rest)
-        if threads < 2:
-            decode_each(0, B, self._sizes, places, self._scratch(places), *given)
-            return
-
-        def slice_of(first: int, last: int) -> None:
-            decode_each(first, last, self._sizes, places, self._scratch(places), *given)
-
-        step = max(GRAIN, -(-B // (4 * threads)))
-        pool = thread_pool(os.getpid(), self.threads)
-        jobs = [pool.submit(slice_of, first, min(first + step, B)) for first in range(0, B, step)]
-        for job in jobs:
-            job.result()
+        shared(
+            min(self.threads, B // GRAIN),
+            lambda _: decode_each(counter, self._sizes, places, self._scratch(places), *given),
+        )
 
     def _scratch(self, places: Places) -> Float32[np.ndarray, "n"]:
         """This thread's working memory for one number of candidates; its padding is zero and stays so."""
@@ -137,12 +128,6 @@ class CompiledDecoder:
 
     def _by_model(self, batch: Batch) -> Int[Tensor, "B K"]:
         return beam(self.policy.steps(batch), Feasible.of(batch), self.policy.config.beam).cards[:, 0]
-
-
-@lru_cache(maxsize=4)
-def thread_pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """One pool per process: a forked child must not wait for its parent's threads."""
-    return ThreadPoolExecutor(threads, thread_name_prefix=f"exactk-decode-{process}")
 
 
 def plain(values: Tensor) -> np.ndarray:

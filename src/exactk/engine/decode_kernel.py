@@ -26,6 +26,7 @@ from exactk.engine.beam_kernel import (
 )
 from exactk.engine.encode_kernel import embed, encode
 from exactk.engine.lanes import inner
+from exactk.engine.sharing import taken
 from exactk.problem.compiling import compiled
 
 DONE, NO_CARD, BEYOND_RANGE, UNKNOWN_ID = 0, 1, 2, 3
@@ -217,20 +218,24 @@ def write_card(s, w, at, x, p, b, N, span, rules, asked, answer, card):
 
 @compiled
 @no_type_check
-def decode_each(first, last, s, p, x, w, tables, features, ids, rules, asked, answer, cards, status):
-    """The likeliest cards of the requests first..last-1 into `cards`; what became of each into `status`."""
-    N = rules[0].shape[1]
+def decode_each(counter, s, p, x, w, tables, features, ids, rules, asked, answer, cards, status):
+    """The likeliest cards of requests into `cards`, what became of each into `status`.
+
+    Threads that share a counter share the requests: each takes the next one until there is none.
+    """
+    B, N = rules[1].shape
     span = (N + 15) // 16 * 16
-    for b in range(first, last):
+    b = taken(counter)
+    while b < B:
         at = embed(s, w, s.width, x, p, tables, features, ids, b, N)
-        if at < 0:
-            status[b] = UNKNOWN_ID
-            continue
-        for n in range(span):
-            x[p.absent + n] = ZERO if n < N and rules[1][b, n] else NOTHING
-        at = encode(s, w, at, x, p, N, span)
-        status[b] = BEYOND_RANGE
-        if make_keys(s, w, at, x, p, N, span):
-            at += 2 * s.width * s.width
-            status[b] = write_card(s, w, at, x, p, b, N, span, rules, asked, answer, cards[b])
+        status[b] = UNKNOWN_ID
+        if at >= 0:
+            for n in range(span):
+                x[p.absent + n] = ZERO if n < N and rules[1][b, n] else NOTHING
+            at = encode(s, w, at, x, p, N, span)
+            status[b] = BEYOND_RANGE
+            if make_keys(s, w, at, x, p, N, span):
+                at += 2 * s.width * s.width
+                status[b] = write_card(s, w, at, x, p, b, N, span, rules, asked, answer, cards[b])
+        b = taken(counter)
     return 0

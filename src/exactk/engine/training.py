@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exactk.engine.compiled import aligned, rounded, thread_pool
+from exactk.engine.compiled import aligned, rounded
+from exactk.engine.sharing import shared
 from exactk.engine.train_encoder import TrainSizes
 from exactk.engine.train_kernel import back_each, draw_each, encode_each, replay_each, turn
 from exactk.engine.train_layout import (
@@ -86,9 +87,12 @@ class CompiledTraining:
         threads = min(self.threads, num_slices)
         borders = [min(each * (num_slices * n // threads), num_requests) for n in range(threads + 1)]
         borders[-1] = num_requests
-        pool = thread_pool(os.getpid(), self.threads)
-        jobs = [pool.submit(call, n, borders[n], borders[n + 1]) for n in range(1, threads)]
-        return [call(0, borders[0], borders[1]), *(job.result() for job in jobs)]
+        parts = iter(range(threads))  # shared by all: whoever is free takes the next
+
+        def work(_: int) -> list[Any]:
+            return [call(n, borders[n], borders[n + 1]) for n in parts]
+
+        return [told for own in shared(threads, work) for told in own]
 
 
 def slice_of(num_requests: int) -> int:
