@@ -59,10 +59,24 @@ def test_networks_of_other_sizes_decode_alike(settings: dict[str, Any]) -> None:
     assert torch.equal(CompiledDecoder(policy).recommend(batch), by_model(policy, batch))
 
 
+def test_affinity_is_added_to_the_scores_of_every_step() -> None:
+    policy = small_policy(affinity=4)
+    assert policy.affinity is not None
+    assert policy.affinity.items is not None
+    batch = batch_of(~torch.eye(4, dtype=torch.bool)[None], 2, item=torch.tensor([[5, 9, 1, 7]]))
+    with torch.no_grad():
+        policy.affinity.items.weight[:, -1] = 100.0 * torch.arange(200)  # the higher the id, the better liked
+    assert CompiledDecoder(policy).recommend(batch).tolist() == [[1, 3]]
+    beyond = batch_of(graph_of(3, [(0, 1)])[None], 2, item=torch.tensor([[1, 2, 200]]))
+    with pytest.raises(InputError, match=r"items 0\.\.199"):
+        CompiledDecoder(policy).recommend(beyond)
+
+
+@pytest.mark.parametrize("affinity", [0, 8], ids=["network alone", "with affinity"])
 @pytest.mark.parametrize("inputs", ["features", "both"])
-def test_features_are_read_as_the_model_reads_them(inputs: str) -> None:
+def test_features_are_read_as_the_model_reads_them(inputs: str, affinity: int) -> None:
     sizes = InputSizes(num_users=50, num_items=200, user_feature_size=3, item_feature_size=7)
-    policy = made_policy(0, PolicyConfig(inputs=inputs), sizes)  # type: ignore[arg-type]
+    policy = made_policy(0, PolicyConfig(inputs=inputs, affinity=affinity), sizes)  # type: ignore[arg-type]
     plain = made_batch(40, 21, 4, 0.9, 0, SMALL)
     generator = torch.Generator().manual_seed(0)
     fields = {name: getattr(plain, name) for name in plain.__dataclass_fields__}

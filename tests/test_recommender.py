@@ -21,6 +21,7 @@ from exactk.data.requests import Request
 from exactk.data.world import World, world
 from exactk.errors import ConfigError, DataError, InfeasibleError, InputError
 from exactk.evaluation.truth import true_figures
+from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import fit
 from exactk.problem.constraints import AtMost, Constraints, Distinct, MinimumGap
 from exactk.recommender import NotFittedError, Recommender
@@ -194,6 +195,16 @@ def test_a_batch_is_answered_by_positions(model: str) -> None:
     ids = test.impressions(slice(0, 1)).to_pylist()[0]
     card = recommender.recommend(ids["user_id"], ids["candidates"], 3)
     assert set(card.positions) == set(cards[0].tolist())
+
+
+def test_a_policys_cards_are_written_by_compiled_code_and_are_the_models_own() -> None:
+    recommender = fitted("policy")
+    writer = recommender.decider
+    assert isinstance(writer, PolicyWriter)
+    assert writer.by_beam is not None
+    batch = next(data().batches(recommender.fitted.vocabulary, 64))
+    wanted = replace(writer, by_beam=None).recommend(batch)
+    assert torch.equal(recommender.recommend_batch(batch), wanted)
 
 
 @pytest.mark.parametrize("model", MODELS)

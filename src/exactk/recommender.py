@@ -21,12 +21,14 @@ from exactk.config import Config, preset
 from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
+from exactk.engine.compiled import CompiledDecoder
 from exactk.engine.training import faster
 from exactk.errors import ConfigError, ExactKError, InputError
 from exactk.evaluation import metrics
 from exactk.learning import phases, progress, ranks
 from exactk.learning.decide import Decision, PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
+from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.problem.constraints import Constraints
 from exactk.reasons import Asked, settled, why_not
@@ -52,6 +54,7 @@ class Recommender:
         self.config = preset(config) if isinstance(config, str) else config
         self.constraints = None if constraints is None else Constraints.of(constraints)
         self._fitted: model_folder.Fitted | None = None
+        self._compiled: CompiledDecoder | None = None
 
     def fit(
         self,
@@ -206,7 +209,8 @@ class Recommender:
         """The model and its search, as compared with all other recommenders: `decider.recommend(batch)`."""
         models, config = self.fitted.models, self.fitted.config
         if models.policy is not None:
-            return PolicyWriter(models.policy, config.policy, models.value, config.reward.caution)
+            by_beam = self._compiled_beam(models.policy) if self.device.type == "cpu" else None
+            return PolicyWriter(models.policy, config.policy, models.value, config.reward.caution, by_beam)
         if not isinstance(models.value, PairValue):
             raise ConfigError("this model has neither a policy nor a pair value to search")
         return PairValueSearch(models.value, config.pair_value)
@@ -223,6 +227,12 @@ class Recommender:
         module = models.policy if models.policy is not None else models.value
         assert module is not None
         return next(module.parameters()).device
+
+    def _compiled_beam(self, policy: Policy) -> Callable[[Batch], Int[Tensor, "B K"]]:
+        """The policy's beam as compiled code, its weights packed once."""
+        if self._compiled is None or self._compiled.policy is not policy:
+            self._compiled = CompiledDecoder(policy)
+        return self._compiled.recommend
 
     def _under_rules(self, data: Dataset) -> Dataset:
         """The same impressions under this recommender's rules; graphs recorded for the same rules are kept."""

@@ -1,7 +1,6 @@
 """Cards on the CPU without torch's overhead: a policy's weights packed for the compiled kernel, requests in, cards out.
 
-Knows what the kernel cannot do (other cells than LSTM, an affinity term, numbers beyond its range); there the model
-itself answers.
+Knows what the kernel cannot do (other cells than LSTM, numbers beyond its range); there the model itself answers.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class CompiledDecoder:
     @torch.no_grad()
     def refresh(self) -> None:
         """Pack the policy's weights as they are now."""
-        self.known = self.policy.pointer.is_lstm and self.policy.affinity is None
+        self.known = self.policy.pointer.is_lstm
         vectors = self.policy.inputs.vectors
         none = np.zeros((0, 0), np.float32)
         self._tables = (
@@ -71,7 +70,9 @@ class CompiledDecoder:
                 requests.graph, requests.present, sizes, requests.pinned, requests.group, requests.cap,
             )
         )  # fmt: skip
-        self._spread(B, N, ids, self._features(batch), rules, asked, answer, cards, status)
+        self._spread(
+            B, N, ids, self._features(batch), self._affinity(batch), rules, asked, answer, cards, status
+        )
         if status.any():
             return self._mended(batch, cards, status)
         return torch.from_numpy(cards)
@@ -105,6 +106,16 @@ class CompiledDecoder:
             np.zeros((B, 0), np.float32) if user is None else plain(user),
             np.zeros((B, 0, 0), np.float32) if item is None else plain(item),
         )
+
+    def _affinity(self, batch: Batch) -> Float32[np.ndarray, "B n"]:
+        """What the policy adds to the scores of every step; no columns where it adds nothing."""
+        affinity = self.policy.affinity
+        if affinity is None:
+            return np.zeros((len(batch), 0), np.float32)
+        # An id beyond the tables gets some row's numbers here; the kernel refuses its request by number.
+        users, items = (max(len(table) - 1, 0) for table in self._tables)
+        user, item = batch.user.clamp(0, users), batch.item.clamp(0, items)
+        return plain(affinity.score(user, item, batch.user_features, batch.item_features))
 
     def _mended(self, batch: Batch, cards: np.ndarray, status: np.ndarray) -> Int[Tensor, "B K"]:
         """Name what cannot be answered; leave to the model what only it can."""

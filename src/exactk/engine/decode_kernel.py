@@ -137,7 +137,7 @@ def open_at_first(x, p, b, N, span, rows, rules):
 
 @inner
 @no_type_check
-def write_card(s, w, at, x, p, b, N, span, rules, asked, answer, card):
+def write_card(s, w, at, x, p, b, N, span, affinity, rules, asked, answer, card):
     """Beam search over one encoded request; the best card's positions, in order of choice, into `card`."""
     graph, present, card_size, _, group, cap = rules
     beam, K = s.beam, np.int64(card_size[b])
@@ -162,6 +162,8 @@ def write_card(s, w, at, x, p, b, N, span, rules, asked, answer, card):
         if not point(s, w, at, x, p, num, N, span):
             return BEYOND_RANGE
         for r in range(num):
+            for n in range(affinity.shape[1]):
+                x[p.scores + r * span + n] += affinity[b, n]
             mask = masks + r * span
             if not safe:
                 mask = p.allowed + r * span
@@ -218,7 +220,7 @@ def write_card(s, w, at, x, p, b, N, span, rules, asked, answer, card):
 
 @compiled
 @no_type_check
-def decode_each(counter, s, p, x, w, tables, features, ids, rules, asked, answer, cards, status):
+def decode_each(counter, s, p, x, w, tables, features, ids, affinity, rules, asked, answer, cards, status):
     """The likeliest cards of requests into `cards`, what became of each into `status`.
 
     Threads that share a counter share the requests: each takes the next one until there is none.
@@ -236,6 +238,6 @@ def decode_each(counter, s, p, x, w, tables, features, ids, rules, asked, answer
             status[b] = BEYOND_RANGE
             if make_keys(s, w, at, x, p, N, span):
                 at += 2 * s.width * s.width
-                status[b] = write_card(s, w, at, x, p, b, N, span, rules, asked, answer, cards[b])
+                status[b] = write_card(s, w, at, x, p, b, N, span, affinity, rules, asked, answer, cards[b])
         b = taken(counter)
     return 0

@@ -5,6 +5,7 @@ Knows no training and no ids: a batch comes in, positions go out. Both classes k
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,23 +40,29 @@ class PolicyWriter:
     config: PolicyConfig
     reward: Ensemble | None = None
     caution: float = 0.0
+    by_beam: Callable[[Batch], Int[Tensor, "B K"]] | None = None  # the same cards as a beam's, sooner
 
     @torch.no_grad()
     def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
         """One valid card per request, decoded as configured."""
-        feasible, steps = Feasible.of(batch), self.policy.steps(batch)
-        if self.config.decoding == "greedy" or (self.config.decoding == "beam" and self.config.beam == 1):
-            cards = greedy(steps, feasible)
-        elif self.config.decoding == "beam":
-            cards = beam(steps, feasible, self.config.beam).cards[:, 0]
-        else:
-            cards = sample(steps, feasible, 1).cards[:, 0]
+        cards = self._written(batch)
         if self.reward is None or self.config.improve_seconds == 0:
             return cards
         reward, caution = self.reward, self.caution
         return improve(
             batch, cards, lambda tried: reward.cautious(batch, tried, caution), self.config.improve_seconds
         )
+
+    def _written(self, batch: Batch) -> Int[Tensor, "B K"]:
+        config = self.config
+        if config.decoding == "beam" and config.beam > 1 and self.by_beam is not None:
+            return self.by_beam(batch)
+        feasible, steps = Feasible.of(batch), self.policy.steps(batch)
+        if config.decoding == "greedy" or (config.decoding == "beam" and config.beam == 1):
+            return greedy(steps, feasible)
+        if config.decoding == "beam":
+            return beam(steps, feasible, config.beam).cards[:, 0]
+        return sample(steps, feasible, 1).cards[:, 0]
 
     @torch.no_grad()
     def decide(self, batch: Batch, prove_seconds: float = 0.0) -> Decision:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import torch
 
-from exactk.engine.compiled import CompiledDecoder
 from exactk.engine.pair_search import CompiledPairSearch
 from exactk.learning.decide import Decision, PairValueSearch
 from exactk.models.pairvalue import PairMember, PairValue
@@ -26,20 +25,7 @@ def fast_decide(recommender: Recommender) -> Decide:
     if isinstance(decider, PairValueSearch):
         search = CompiledPairSearch(decider.model, decider.config.time_limit_seconds or None)
         return lambda batch: _by_value(search, batch)
-    if decider.config.decoding != "beam" or decider.config.improve_seconds:
-        return recommender.decide
-    decoder, reward = CompiledDecoder(decider.policy), decider.reward
-
-    @torch.no_grad()
-    def by_policy(batch: Batch) -> Decision:
-        cards = decoder.recommend(batch)
-        if reward is None:
-            unknown = torch.full((len(cards),), torch.nan, dtype=torch.float64)
-            return Decision(cards, unknown, torch.full_like(unknown, torch.inf))
-        logit = reward(batch, cards.unsqueeze(1)).squeeze(1).double()
-        return Decision(cards, logit, torch.full_like(logit, torch.inf))
-
-    return by_policy
+    return recommender.decide
 
 
 def _by_value(search: CompiledPairSearch, batch: Batch) -> Decision:

@@ -188,7 +188,8 @@ def decoder_of(fitted: Fitted, decider: PolicyWriter | PairValueSearch, explore:
     """The decoder of a trained model; swaps under a time budget are left to the offline door."""
     if isinstance(decider, PairValueSearch):
         return Decoder(fitted, decider, explore, CompiledPairSearch(decider.model))
-    decider = replace(decider, config=replace(decider.config, improve_seconds=0.0))
+    # Served by one thread each, and held against the model itself (`checked`): not by the recommender's own engine.
+    decider = replace(decider, config=replace(decider.config, improve_seconds=0.0), by_beam=None)
     by_beam = decider.config.decoding == "beam" and decider.config.beam > 1
     compiled = CompiledDecoder(decider.policy, threads=1) if by_beam else None
     return Decoder(fitted, decider, explore, compiled)
