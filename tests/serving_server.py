@@ -10,21 +10,22 @@ from contextlib import contextmanager
 
 import httpx
 import uvicorn
+from fastapi import FastAPI
 
 from exactk.serving.app import create_app
-from exactk.serving.guard import GuardedProtocol
+from exactk.serving.lane import LaneProtocol
 from exactk.serving.run import listening
 from exactk.serving.settings import Settings
 
 
 @contextmanager
-def served(settings: Settings, send_buffer: int | None = None) -> Iterator[str]:
+def served(settings: Settings, send_buffer: int | None = None, app: FastAPI | None = None) -> Iterator[str]:
     """Yields the address; leaving shuts down gracefully."""
     listener = listening("127.0.0.1", 0)
     if send_buffer is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     config = uvicorn.Config(
-        create_app(settings), log_level="critical", access_log=False, ws="none", http=GuardedProtocol
+        app or create_app(settings), log_level="critical", access_log=False, ws="none", http=LaneProtocol
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -15,8 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exactk import __version__
-from exactk.serving import card_routes, feedback_routes, problems, solve_routes, state_routes
-from exactk.serving.guard import STATE, Patience
+from exactk.serving import card_routes, feedback_routes, guard, lane, problems, solve_routes, state_routes
 from exactk.serving.metrics import Measure
 from exactk.serving.openapi import document
 from exactk.serving.security import Gate
@@ -56,13 +55,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The ASGI app; without settings, those `serve` left in the environment."""
     settings = Settings.from_environment() if settings is None else settings
     service = Service(settings)
-    patience = Patience(settings.head_timeout_s, settings.unread_timeout_s, settings.max_connections)
+    patience = guard.Patience(settings.head_timeout_s, settings.unread_timeout_s, settings.max_connections)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         await service.start()
         try:
-            yield {STATE: patience}
+            yield {guard.STATE: patience, lane.STATE: short}
         finally:
             await service.close()
 
@@ -93,5 +92,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         body_timeout_s=settings.body_timeout_s,
         direct=None if settings.cors_origins else direct,
     )
-    app.front = Measure(gate, metrics=service.metrics, routes=MEASURED)
+    app.front = measure = Measure(gate, metrics=service.metrics, routes=MEASURED)
+    short = None if settings.cors_origins else lane.Lane(direct, gate, measure)  # an origin needs its headers
     return app

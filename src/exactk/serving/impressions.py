@@ -75,18 +75,20 @@ class ImpressionLog:
         model: str,
     ) -> None:
         """Keep one impression."""
+        kinds = set(map(type, candidates))
+        texts = kinds == {str}  # the usual case: nothing to rewrite
         self._impressions.append(
             {
                 "request_id": request_id,
                 "user_id": str(user_id),
-                "candidates": [str(each) for each in candidates],
-                "card": [str(each) for each in card],
+                "candidates": candidates if texts else [str(each) for each in candidates],
+                "card": card if texts else [str(each) for each in card],
                 "propensity": propensity,
                 "timestamp": time.time_ns() // 1000,
                 "arm": arm,
                 "model": model,
                 "value": value,
-                "integer_ids": isinstance(user_id, int) and all(isinstance(each, int) for each in candidates),
+                "integer_ids": isinstance(user_id, int) and kinds == {int},
             }
         )
 

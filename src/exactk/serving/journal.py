@@ -43,8 +43,8 @@ class Journal:
         self.folder, self.name, self.schema = folder, name, schema
         self.rotate_bytes, self.rotate_seconds, self.on_loss = rotate_bytes, rotate_seconds, on_loss
         folder.mkdir(parents=True, exist_ok=True)
-        self._pending: list[tuple[bytes, Future[None] | None]] = []
-        self._waited_for = False
+        self._pending: list[bytes] = []
+        self._waiting: list[Future[None]] = []
         self._closing = False
         self._news = threading.Condition()
         self._count = 0
@@ -77,9 +77,9 @@ class Journal:
         with self._news:
             full = self._closing or len(self._pending) >= MAX_PENDING
             if not full:
-                self._pending.append((line, future))
+                self._pending.append(line)
                 if future is not None:
-                    self._waited_for = True
+                    self._waiting.append(future)
                     self._news.notify()
                 return
         self.on_loss(1)
@@ -89,36 +89,35 @@ class Journal:
     def _write_for_ever(self) -> None:
         while True:
             with self._news:
-                self._news.wait_for(lambda: self._waited_for or self._closing, timeout=LAZY_SECONDS)
+                self._news.wait_for(lambda: self._waiting or self._closing, timeout=LAZY_SECONDS)
                 taken, self._pending = self._pending, []
-                self._waited_for = False
+                waiting, self._waiting = self._waiting, []
                 closing = self._closing
             if taken:
-                self._write(taken)
+                self._write(taken, waiting)
             file = self._file
             if file and (closing or file.size >= self.rotate_bytes or file.age() >= self.rotate_seconds):
                 self._rotate(file)
             if closing:
                 return
 
-    def _write(self, taken: list[tuple[bytes, Future[None] | None]]) -> None:
+    def _write(self, taken: list[bytes], waiting: list[Future[None]]) -> None:
         failure: OSError | None = None
         try:
             if self._file is None:
                 self._count += 1
                 stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
                 self._file = _File(self.folder / f"{self.name}-{stamp}-{os.getpid()}-{self._count}.jsonl")
-            self._file.append(b"".join(line for line, _ in taken))
+            self._file.append(b"".join(taken))
         except OSError as error:
             failure = error
             log.error("%d rows of the %s journal could not be written: %s", len(taken), self.name, error)
             self.on_loss(len(taken))
-        for _, future in taken:
-            if future is not None:
-                if failure is None:
-                    future.set_result(None)
-                else:
-                    future.set_exception(failure)
+        for future in waiting:
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)
 
     def _rotate(self, file: _File) -> None:
         self._file = None

@@ -80,6 +80,11 @@ class Measure:
         finally:
             self._seconds[route].observe(perf_counter() - started)
 
+    def note(self, route: str, status: int, seconds: float) -> None:
+        """Count an answer that did not come through this layer; `route` is one of ours."""
+        self._count(route, status)
+        self._seconds[route].observe(seconds)
+
     def _count(self, route: str, status: int) -> None:
         counter = self._responses.get((route, status))
         if counter is None:

@@ -56,7 +56,7 @@ class RefusalError(Exception):
         }
 
 
-def problem_of(error: Exception) -> dict[str, Any]:
+def problem_of(error: BaseException) -> dict[str, Any]:
     """The problem body of any error exactk or the framework raises on purpose; others are our fault."""
     if isinstance(error, RefusalError):
         return error.body()
@@ -97,7 +97,7 @@ async def _answer(request: Request, error: Exception) -> Response:
     return response_to(error, f"{request.method} {request.url.path}")
 
 
-def response_to(error: Exception, where: str) -> Response:
+def response_to(error: BaseException, where: str) -> Response:
     """The answer to any error; what nobody raised on purpose is logged."""
     problem = problem_of(error)
     if problem["status"] == 500:

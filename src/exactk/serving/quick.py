@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 import torch
@@ -17,8 +17,30 @@ from exactk.data.requests import Request
 from exactk.model_folder import Fitted
 from exactk.problem.batch import Batch
 from exactk.problem.columns import absent_values
+from exactk.problem.compiling import compiled
 from exactk.problem.constraints import AtMost, Constraints, Distinct
 from exactk.problem.graph import Requests
+
+
+@compiled
+@no_type_check
+def fill_complete(present, graph):
+    """Everyone present may stand with everyone else."""
+    for b in range(len(graph)):
+        for i in range(graph.shape[1]):
+            for j in range(graph.shape[1]):
+                graph[b, i, j] = present[b, i] & present[b, j]
+            graph[b, i, i] = False
+
+
+@compiled
+@no_type_check
+def part_equals(values, graph):
+    """Whoever has the same value must not stand together."""
+    for b in range(len(graph)):
+        for i in range(graph.shape[1]):
+            for j in range(graph.shape[1]):
+                graph[b, i, j] &= values[b, i] != values[b, j]
 
 
 class Found(NamedTuple):
@@ -71,7 +93,7 @@ class QuickBatches:
         ):
             return None
         try:
-            return [self.rows[item_id] for item_id in request.candidates]
+            return list(map(self.rows.__getitem__, request.candidates))
         except (KeyError, TypeError):
             return None
 
@@ -133,12 +155,10 @@ class QuickBatches:
         rules = self.fitted.constraints.rules
         if not all(isinstance(rule, Distinct) for rule in rules):
             return self.fitted.constraints.graph(columns, present)
-        graph: np.ndarray = present[:, :, None] & present[:, None, :]
+        graph = np.empty((*present.shape, present.shape[1]), bool)
+        fill_complete(present, graph)
         for rule in rules:
-            values = columns[rule.fields[0]]
-            graph &= values[:, :, None] != values[:, None, :]
-        N = present.shape[1]
-        graph[:, np.arange(N), np.arange(N)] = False
+            part_equals(columns[rule.fields[0]], graph)
         return graph
 
     def _nothing(self) -> Float32[np.ndarray, F]:

@@ -18,7 +18,7 @@ from uvicorn.config import LOGGING_CONFIG
 from uvicorn.supervisors import Multiprocess
 
 from exactk.errors import ConfigError
-from exactk.serving.guard import GuardedProtocol
+from exactk.serving.lane import LaneProtocol
 from exactk.serving.settings import ENVIRONMENT, Settings, read_key_hashes
 
 log = logging.getLogger("exactk.serving")
@@ -71,7 +71,8 @@ def serve(
             access_log=False,
             server_header=False,
             ws="none",
-            http=GuardedProtocol,
+            http=LaneProtocol,
+            proxy_headers=False,  # nothing here asks who the client is
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             timeout_worker_healthcheck=STARTUP_SECONDS,
         )

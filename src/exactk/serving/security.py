@@ -9,7 +9,8 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -63,7 +64,7 @@ class Gate:
         hashes: tuple[str, ...],
         max_body_bytes: int,
         body_timeout_s: float,
-        direct: Mapping[str, Callable[[bytes], Awaitable[bytes]]] | None = None,
+        direct: Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]] | None = None,
     ) -> None:
         self.app, self.hashes = app, hashes
         self.max_body_bytes, self.body_timeout_s = max_body_bytes, body_timeout_s
@@ -73,8 +74,7 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
-        refusal = self._refuse_key(scope["path"], headers) or self._refuse_length(headers)
+        refusal = self.refusal(scope)
         body = b""
         if refusal is None and scope["method"] in {"POST", "PUT", "PATCH"}:
             try:
@@ -108,8 +108,18 @@ class Gate:
             send = _with_page_headers(send)
         await self.app(scope, _replay(body, receive), send)
 
+    def refusal(self, scope: Scope, body_size: int = 0) -> RefusalError | None:
+        """Why this request may not pass, as far as its head and the size of its body tell."""
+        headers = dict(scope["headers"])
+        refused = self._refuse_key(scope["path"], headers) if self.hashes else None
+        return (
+            refused
+            or self._refuse_length(headers)
+            or (self._too_large() if body_size > self.max_body_bytes else None)
+        )
+
     def _refuse_key(self, path: str, headers: dict[bytes, bytes]) -> RefusalError | None:
-        if not self.hashes or path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
+        if path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
             return None
         key = headers.get(b"x-api-key", b"")
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
@@ -135,6 +145,8 @@ class Gate:
 
     async def _read(self, receive: Receive) -> bytes:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionResetError
         body: bytes = message.get("body", b"")
         if not message.get("more_body", False) and len(body) <= self.max_body_bytes:
             return body  # the usual case: one piece
