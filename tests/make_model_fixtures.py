@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from exactk.model_folder import FORMAT
+from exactk.model_files import FORMAT
 from test_recommender import CANDIDATES, FIXTURES, MODELS, fitted
 
 if __name__ == "__main__":

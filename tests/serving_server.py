@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from exactk.serving.app import create_app
 from exactk.serving.lane import LaneProtocol
-from exactk.serving.run import listening
+from exactk.serving.port import listening
 from exactk.serving.settings import Settings
 
 

@@ -138,6 +138,31 @@ def test_what_is_not_a_body_at_all_is_refused(client: httpx.Client, raw: bytes) 
     assert reply.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            {"include": [[]]},
+            "/include/0: Input should be a valid integer; or: Input should be a valid string",
+        ),
+        ({"explain": "yes"}, "/explain: Input should be a valid boolean"),
+    ],
+)
+def test_a_value_of_several_kinds_is_refused_in_plain_words(
+    client: httpx.Client, wrong: dict[str, Any], said: str
+) -> None:
+    reply = client.post("/v1/solve", json={"k": 1, "scores": [1, 2], **wrong})
+    assert reply.status_code == 422
+    assert reply.json()["detail"] == said
+
+
+def test_a_long_list_of_what_blocks_is_cut_short_in_words_only(client: httpx.Client) -> None:
+    reply = client.post("/v1/solve", json={"k": 2, "scores": [1.0] * 20, "exclude": list(range(20))}).json()
+    assert reply["status"] == 409
+    assert len(reply["blocking"]) == 20  # the size, and all but one of those excluded
+    assert reply["detail"].endswith("; and 12 more")
+
+
 def test_too_many_candidates_and_too_many_bytes_are_413(
     client: httpx.Client, opened: Callable[..., httpx.Client]
 ) -> None:
@@ -179,6 +204,7 @@ def test_cors_is_closed_unless_opened(client: httpx.Client, opened: Callable[...
 
 
 def test_health_readiness_and_the_model_card(client: httpx.Client) -> None:
+    assert [client.head(path).status_code for path in ("/healthz", "/readyz")] == [200, 200]
     assert client.get("/healthz").json() == {"status": "alive"}
     assert client.get("/readyz").json() == {"status": "ready"}
     assert client.get("/v1/model").json()["mode"] == "solve"

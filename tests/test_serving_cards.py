@@ -171,6 +171,23 @@ def test_what_cannot_be_used_is_refused(client: httpx.Client, body: Any, status:
     assert reply.status_code == status, reply.text
 
 
+@pytest.mark.parametrize(
+    ("candidates", "said"),
+    [
+        ([], "/candidates: List should have at least 1 item after validation, not 0"),
+        (["a", "b", 1], "/candidates/2: Input should be a valid string"),
+        ([1, 2, "a"], "/candidates/2: Input should be a valid integer"),
+        ([{"item_id": "a"}, "b", {"item_id": "c"}], "/candidates/1: Input should be an object"),
+        (["i1", "i1", "i2"], "candidate 'i1' is there twice, at 0 and 1"),
+    ],
+)
+def test_wrong_candidates_are_named_by_their_place_alone(
+    client: httpx.Client, candidates: list[Any], said: str
+) -> None:
+    alone = {"user": "u1", "candidates": candidates, "k": 2}
+    assert client.post("/v1/cards", json=alone).json()["detail"] == said
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(

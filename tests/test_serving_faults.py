@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -10,16 +11,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import httpx
 import pytest
 
-from exactk.errors import ConfigError
+from exactk.errors import ConfigError, DataError
 from exactk.serving.impressions import FEEDBACK
 from exactk.serving.journal import read_all
-from exactk.serving.run import is_loopback, listening, serve
+from exactk.serving.port import for_workers, listening
+from exactk.serving.run import is_loopback, serve
 from exactk.serving.schemas import SOLVE_EXAMPLE
 from exactk.serving.settings import Settings
 from serving_server import client_of, served
@@ -135,6 +138,31 @@ def test_answers_leave_at_once_with_several_workers(tmp_path: Path) -> None:
         assert served_side.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         accepted.close()
         served_side.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux spreads connections over sockets")
+def test_connections_are_spread_over_workers_of_which_each_has_its_own_socket() -> None:
+    with for_workers("127.0.0.1", 0) as kept, ExitStack() as opened:
+        address = kept.getsockname()
+        with pytest.raises(ConnectionRefusedError):  # nobody is ready
+            socket.create_connection(address)
+        workers = [opened.enter_context(pickle.loads(ForkingPickler.dumps(kept))) for _ in range(2)]
+        for worker in workers:
+            assert worker.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            worker.setblocking(False)
+            worker.listen()
+        with pytest.raises(ConfigError, match="cannot listen"):  # a second service must not join in
+            for_workers("127.0.0.1", address[1])
+        for _ in range(40):
+            opened.enter_context(socket.create_connection(address))
+        taken = [0, 0]
+        for which, worker in enumerate(workers):
+            with suppress(BlockingIOError):
+                while True:
+                    opened.enter_context(worker.accept()[0])
+                    taken[which] += 1
+        assert sum(taken) == 40
+        assert min(taken) >= 5  # by chance less than once in a million times
 
 
 def test_a_slow_sender_is_cut_off_and_others_are_served_meanwhile() -> None:
@@ -300,10 +328,13 @@ def test_memory_stays_flat_over_a_short_soak() -> None:
 def test_serve_refuses_what_cannot_work(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         serve(model=tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="not a model folder"):
+        serve(model=tmp_path / "empty", workers=2)
     with pytest.raises(ConfigError, match="workers"):
         serve(workers=0)
     with listening("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="cannot listen"):
-        serve(port=taken.getsockname()[1])
+        serve(port=taken.getsockname()[1], workers=2)
 
 
 def test_loopback_is_recognised() -> None:

@@ -5,11 +5,9 @@ Knows how to keep and find again, not how to train or recommend. Old formats loa
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -24,9 +22,8 @@ from exactk.errors import DataError
 from exactk.learning.calibrate import Calibration
 from exactk.learning.phases import Models
 from exactk.learning.progress import Figures
+from exactk.model_files import FORMAT, checked_description, sha256
 from exactk.problem.constraints import Constraints
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -62,19 +59,14 @@ def save(fitted: Fitted, path: Path) -> None:
             "card_size": fitted.card_size,
             "calibration": asdict(fitted.calibration),
             "models": sorted(_modules(fitted.models)),
-            "sha256": {file.name: _sha256(file) for file in sorted(folder.iterdir())},
+            "sha256": {file.name: sha256(file) for file in sorted(folder.iterdir())},
         }
         (folder / "config.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
 
 
 def load(path: Path, device: torch.device) -> Fitted:
     """Read what `save` wrote, now or by an older exactk; anything missing or damaged is refused by name."""
-    described = _description(path)
-    for name, digest in described["sha256"].items():
-        if not (path / name).is_file() or _sha256(path / name) != digest:
-            raise DataError(
-                f"{path / name} is missing or damaged: it is not the file that was saved with this model"
-            )
+    described = checked_description(path)
     config = Config.from_dict(described["config"])
     sizes = InputSizes(**described["sizes"])
     models = Models.untrained(config, sizes, described["card_size"], "value" in described["models"]).to(
@@ -100,24 +92,5 @@ def load(path: Path, device: torch.device) -> Fitted:
     )
 
 
-def _description(path: Path) -> dict[str, Any]:
-    file = path / "config.json"
-    if not file.is_file():
-        raise DataError(f"{path} is not a model folder: it has no config.json")
-    try:
-        described: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        known = described["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} is damaged: {error}") from error
-    if known != FORMAT:
-        raise DataError(f"{file}: model format {known!r}; this exactk reads format {FORMAT}")
-    return described
-
-
 def _modules(models: Models) -> dict[str, nn.Module]:
     return {name: m for name, m in (("policy", models.policy), ("value", models.value)) if m is not None}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

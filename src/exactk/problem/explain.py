@@ -21,6 +21,7 @@ from exactk.problem.rule_set import Constraint, Constraints
 from exactk.problem.rule_sheet import Piece, RuleSheet
 
 PINNED_AT_ONCE = 2**22  # pairs weighed in one call when every item left out is tried: 32 MiB of weights
+MOST_NAMED = 8  # in a message for people; the error itself holds them all
 
 
 def blocking_pieces(sheet: RuleSheet) -> tuple[Piece, ...]:
@@ -60,9 +61,9 @@ def infeasible_error(sheet: RuleSheet, where: str = "", relaxed: Sequence[Any] =
     sheet = sheet.without(gone)
     blocking = tuple(sheet.named(piece) for piece in blocking_pieces(sheet))
     together = f"together these {len(blocking)} forbid one" if len(blocking) > 1 else "this forbids one"
-    return InfeasibleError(
-        f"{where}no valid card exists{without}; {together}: {'; '.join(blocking)}", blocking
-    )
+    more = f"; and {len(blocking) - MOST_NAMED} more" if len(blocking) > MOST_NAMED else ""
+    named = "; ".join(blocking[:MOST_NAMED]) + more
+    return InfeasibleError(f"{where}no valid card exists{without}; {together}: {named}", blocking)
 
 
 def relax(sheet: RuleSheet, order: Sequence[Any]) -> tuple[tuple[str, ...], RuleSheet] | None:

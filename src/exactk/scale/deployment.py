@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from exactk.errors import ConfigError
 from exactk.scale.cluster import cluster
 from exactk.scale.placing import Placement
 from exactk.serving.app import create_app
+from exactk.serving.run import check_folders
 from exactk.serving.settings import ENVIRONMENT, Settings
 
 NAME = "exactk"
@@ -33,10 +33,7 @@ def application(settings: Settings, replicas: int) -> Any:
 @contextmanager
 def deployed(settings: Settings, placement: Placement, host: str, port: int) -> Iterator[str]:
     """The service, ready, for the time of a `with` block; yields its address."""
-    for name in ("model", "challenger", "dataset"):
-        folder = getattr(settings, name)
-        if folder is not None and not folder.is_dir():
-            raise ConfigError(f"the {name} folder {folder} does not exist")
+    check_folders(settings)
     with cluster(placement.address, placement.workers):
         from ray import serve
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+from collections import Counter
 from http import HTTPStatus
 from typing import Any
 
@@ -17,8 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from exactk.errors import ExactKError, InfeasibleError
+from exactk.problem.columns import RequestError
 
 MEDIA_TYPE = "application/problem+json"
+KIND = re.compile(r"(list|dict)\[|constrained-|(int|str|float|bool)$")
 log = logging.getLogger("exactk.serving")
 
 
@@ -65,6 +69,8 @@ def problem_of(error: BaseException) -> dict[str, Any]:
         return {**body, "blocking": list(error.blocking)}
     if isinstance(error, ValidationError):
         return _invalid(error)
+    if isinstance(error, RequestError):  # its number is that in a batch, which no client knows of
+        return RefusalError(422, "invalid", "The request cannot be used", error.reason).body()
     if isinstance(error, ExactKError):
         return RefusalError(422, "invalid", "The request cannot be used", str(error)).body()
     if isinstance(error, HTTPException):
@@ -74,13 +80,40 @@ def problem_of(error: BaseException) -> dict[str, Any]:
 
 
 def _invalid(error: ValidationError) -> dict[str, Any]:
-    found = [
-        {"at": "/" + "/".join(str(step) for step in each["loc"]), "why": each["msg"]}
-        for each in error.errors(include_url=False, include_context=False, include_input=False)[:20]
-    ]
+    told = error.errors(include_url=False, include_context=False, include_input=False)
+    found = _of_one_choice([(each["loc"], each["msg"]) for each in told])[:20]
     first = found[0]
     body = RefusalError(422, "invalid", "The request cannot be used", f"{first['at']}: {first['why']}").body()
     return {**body, "errors": found}
+
+
+def _of_one_choice(told: list[tuple[tuple[int | str, ...], str]]) -> list[dict[str, str]]:
+    """Places and reasons. Where a value may be one of several kinds, pydantic complains about each of them.
+
+    The kind with the fewest complaints is what was meant; where several are as near, all are named.
+    """
+    counts: dict[tuple[Any, ...], Counter[str]] = {}
+    for place, _ in told:
+        before, kind, _rest = _parted(place)
+        if kind:
+            counts.setdefault(before, Counter())[kind] += 1
+    whys: dict[str, list[str]] = {}
+    for place, why in told:
+        before, kind, rest = _parted(place)
+        if kind and counts[before][kind] > min(counts[before].values()):
+            continue
+        listed = whys.setdefault("/" + "/".join(str(step) for step in (*before, *rest)), [])
+        if why not in listed:
+            listed.append(why)
+    return [{"at": at, "why": "; or: ".join(listed)} for at, listed in whys.items()]
+
+
+def _parted(place: tuple[int | str, ...]) -> tuple[tuple[Any, ...], str, tuple[Any, ...]]:
+    """What stands before and behind the name pydantic gives to one kind of a value; no name, no kind."""
+    for at, step in enumerate(place[1:], 1):
+        if isinstance(step, str) and KIND.match(step):
+            return place[:at], step, place[at + 1 :]
+    return place, "", ()
 
 
 def problem_response(problem: dict[str, Any], headers: dict[str, str] | None = None) -> Response:

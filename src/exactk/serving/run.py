@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
-import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,9 @@ from uvicorn.config import LOGGING_CONFIG
 from uvicorn.supervisors import Multiprocess
 
 from exactk.errors import ConfigError
+from exactk.model_files import checked_description
 from exactk.serving.lane import LaneProtocol
+from exactk.serving.port import for_workers, listening
 from exactk.serving.settings import ENVIRONMENT, Settings, read_key_hashes
 
 log = logging.getLogger("exactk.serving")
@@ -54,11 +55,9 @@ def serve(
         raise ConfigError(f"workers must be at least 1, got {workers}")
     hashes = (*settings.pop("key_hashes", ()), *read_key_hashes(keys_file))
     chosen = Settings(model=model, key_hashes=hashes, **settings)
-    for name in ("model", "challenger", "dataset"):
-        folder = getattr(chosen, name)
-        if folder is not None and not folder.is_dir():
-            raise ConfigError(f"the {name} folder {folder} does not exist")
-    with tempfile.TemporaryDirectory(prefix="exactk-metrics-") as shared, listening(host, port) as listener:
+    check_folders(chosen)
+    opened = listening if workers == 1 else for_workers
+    with tempfile.TemporaryDirectory(prefix="exactk-metrics-") as shared, opened(host, port) as listener:
         os.environ[ENVIRONMENT] = chosen.to_json()
         if workers > 1:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = shared
@@ -92,23 +91,16 @@ def serve(
             os.environ.pop(ENVIRONMENT, None)
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """The socket all workers share.
-
-    Small answers must leave at once: without TCP_NODELAY, header and body of an answer go out 40 ms apart, because
-    asyncio sets it only on sockets made with the protocol named (and not on those handed to worker processes).
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    listener.listen(2048)
-    return listener
+def check_folders(settings: Settings) -> None:
+    """Refuse what no worker could serve, before any is started: a supervisor would start them again for ever."""
+    for name in ("model", "challenger", "dataset"):
+        folder = getattr(settings, name)
+        if folder is None:
+            continue
+        if not folder.is_dir():
+            raise ConfigError(f"the {name} folder {folder} does not exist")
+        if name != "dataset":
+            checked_description(folder)
 
 
 def is_loopback(host: str) -> bool:

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictInt, StrictStr, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    field_validator,
+)
 
 MAX_CARD = 64
 LIMIT = 4096  # of any list, whatever the settings say
@@ -87,7 +96,7 @@ class SolveRequest(Body):
         list[Text] | None,
         Field(max_length=64, description="Names of rules to give up, in this order, when no card exists."),
     ] = None
-    explain: bool = False
+    explain: StrictBool = False
     budget_ms: Annotated[FiniteFloat | None, Field(gt=0, description="Time the search may take.")] = None
 
     _items = field_validator("items")(check_items)
@@ -110,7 +119,7 @@ class CardRequest(Body):
     include: Annotated[list[Id], Field(default_factory=list, max_length=MAX_CARD)]
     exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
     relax: Annotated[list[Text] | None, Field(max_length=64)] = None
-    explain: bool = False
+    explain: StrictBool = False
     budget_ms: Annotated[FiniteFloat | None, Field(gt=0)] = None
 
     @field_validator("candidates")
@@ -139,7 +148,7 @@ class Feedback(Body):
     )
 
     request_id: Annotated[StrictStr, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z_.:-]+$")]
-    clicked: bool
+    clicked: StrictBool
     clicked_item: Id | None = None
 
 

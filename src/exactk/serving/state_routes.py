@@ -36,12 +36,14 @@ class ModelState(BaseModel):
     arms: list[dict[str, Any]]
 
 
+@router.head("/healthz", include_in_schema=False)  # some balancers ask so
 @router.get("/healthz", summary="Alive", **described(None, Health))
 async def alive() -> Response:
     """The process answers."""
     return answer({"status": "alive"})
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", summary="Ready for requests", **described(None, Health, 503))
 async def ready(request: Request) -> Response:
     """Ready until shutdown begins."""

@@ -18,6 +18,7 @@ from exactk.models.policy import Policy
 from exactk.problem import cliques
 from exactk.problem.batch import Batch
 from exactk.problem.graph import Requests, complete_graph
+from exactk.serving.quick import fill_complete, part_equals
 
 
 def warm_engine() -> None:
@@ -38,6 +39,9 @@ def warm_models() -> None:
         tables = PairTables.of(value, torch.arange(5), None)
         if tables is not None:
             tables.values(np.zeros(1, np.int64), None, np.arange(4)[None])
+    graph = np.empty((1, 4, 4), bool)
+    fill_complete(np.ones((1, 4), bool), graph)
+    part_equals(np.zeros((1, 4), np.int64), graph)
     CompiledDecoder(Policy(PolicyConfig(inputs="ids"), sizes).eval(), threads=1).recommend(batch)
 
 
