@@ -129,6 +129,17 @@ def test_a_worker_killed_under_load_loses_no_acknowledged_feedback_and_is_replac
     assert set(acknowledged) <= set(kept)
 
 
+def test_a_service_told_to_end_ends_well_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    with processes(1, tmp_path / "log") as (_, process):
+        pass
+    assert process.returncode == 0
+    assert list((tmp_path / "scratch").glob("exactk-*")) == []
+
+
 def test_answers_leave_at_once_with_several_workers(tmp_path: Path) -> None:
     """Without TCP_NODELAY every answer would take 40 ms more: header and body would leave apart."""
     with listening("127.0.0.1", 0) as listener:

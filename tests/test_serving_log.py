@@ -113,7 +113,9 @@ def small_disk() -> Iterator[None]:
     signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_full_disk_refuses_loudly_keeps_what_it_has_and_recovers(tmp_path: Path, small_disk: None) -> None:
+def test_a_full_disk_refuses_loudly_keeps_what_it_has_and_recovers(
+    tmp_path: Path, small_disk: None, caplog: pytest.LogCaptureFixture
+) -> None:
     lost: list[int] = []
     opened = journal(tmp_path, lost)
     outcomes = []
@@ -125,6 +127,7 @@ def test_a_full_disk_refuses_loudly_keeps_what_it_has_and_recovers(tmp_path: Pat
             pass
     assert 0 < len(outcomes) < 40
     assert sum(lost) == 40 - len(outcomes)
+    assert len(caplog.records) == 1  # loud, yet not once for every row
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit[1], limit[1]))
     opened.append_durably({"name": "after", "number": 99}).result(5)

@@ -26,6 +26,7 @@ log = logging.getLogger("exactk.serving")
 
 LAZY_SECONDS = 0.05  # rows nobody waits for are flushed this often
 MAX_PENDING = 100_000
+COMPLAINT_SECONDS = 10.0
 
 
 class Journal:
@@ -48,6 +49,7 @@ class Journal:
         self._closing = False
         self._news = threading.Condition()
         self._count = 0
+        self._unsaid, self._quiet_until = 0, 0.0
         self._file: _File | None = None
         self._shelving = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-parquet")
         self._shelving.submit(shelve_abandoned, folder, name, schema)
@@ -111,13 +113,20 @@ class Journal:
             self._file.append(b"".join(taken))
         except OSError as error:
             failure = error
-            log.error("%d rows of the %s journal could not be written: %s", len(taken), self.name, error)
             self.on_loss(len(taken))
+            self._complain(len(taken), error)
         for future in waiting:
             if failure is None:
                 future.set_result(None)
             else:
                 future.set_exception(failure)
+
+    def _complain(self, rows: int, error: OSError) -> None:
+        """Now and then, not for every write: a full disk may stay full for hours."""
+        self._unsaid += rows
+        if time.monotonic() >= self._quiet_until:
+            log.error("%d rows of the %s journal could not be written: %s", self._unsaid, self.name, error)
+            self._unsaid, self._quiet_until = 0, time.monotonic() + COMPLAINT_SECONDS
 
     def _rotate(self, file: _File) -> None:
         self._file = None

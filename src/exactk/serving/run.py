@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,9 @@ def serve(
         log.info("exactk: http://%s:%d, %d worker(s)", name, listener.getsockname()[1], workers)
         if not is_loopback(host) and not hashes:
             log.warning("serving on %s without API keys: anyone who reaches this address may ask", host)
+        before = signal.signal(
+            signal.SIGTERM, lambda *_: None
+        )  # uvicorn sends it on, once it has ended gracefully
         try:
             if workers > 1:
                 Multiprocess(config, sockets=[listener]).run()
@@ -87,6 +91,7 @@ def serve(
         except KeyboardInterrupt:
             pass  # a graceful end was asked for and has happened
         finally:
+            signal.signal(signal.SIGTERM, before)
             os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
             os.environ.pop(ENVIRONMENT, None)
 
