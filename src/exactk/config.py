@@ -53,6 +53,9 @@ class PolicyConfig(Section):
     )  # rank of <p_u, q_i> + b_i, added to the scores of every step; 0: none
     affinity_dropout: float = setting(0.0, least=0, most=0.9)  # of p_u and q_i
     affinity_pace: float = setting(1.0, least=0.01)  # how many times faster than the network they learn
+    guided: bool = (
+        False  # what each item would add to the card by the pair value is in the scores of every step
+    )
     decoding: Literal["beam", "greedy", "sample"] = "beam"
     beam: int = setting(3, least=1)
     improve_seconds: float = setting(0.0, least=0)  # budget of swaps under the reward; 0: none
@@ -111,6 +114,9 @@ class PairValueConfig(Section):
     hidden_size: int = setting(64, least=1)
     kinds: int = setting(24, least=1)  # learned kinds of items; a table says which go together
     place_size: int = setting(8, least=1)  # of the space in which near-duplicates are close
+    triples: bool = (
+        False  # also what three items share: a reward and a guide, but nothing exact search can maximise
+    )
     choice: float = setting(0.0, least=0)  # weight of the loss of which item of a clicked card was clicked
     members: int = setting(1, least=1)
     dropout: float = setting(0.0, least=0, most=0.9)
@@ -199,6 +205,12 @@ class Config(Section):
         super().__post_init__()
         if self.training.demonstrations == "exact" and self.reward.kind != "pair":
             raise ConfigError("training.demonstrations=exact needs a pair value: set reward.kind=pair")
+        if self.pair_value.triples and self.model == "pair_value":
+            raise ConfigError(
+                "pair_value.triples is for a policy's reward and guide: exact search knows items and pairs only"
+            )
+        if self.policy.guided and self.reward.kind != "pair":
+            raise ConfigError("policy.guided needs a pair value: set reward.kind=pair")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON or TOML would hold them; settings that are none are left out."""
@@ -211,11 +223,12 @@ class Config(Section):
     def from_dict(cls, values: Mapping[str, Any], base: Config | None = None) -> Config:
         """`base` (the defaults if none) with `values` in place of its own; an unknown name is an error."""
         config = cls() if base is None else base
+        changed: dict[str, Any] = {}
         for name, value in values.items():
             refuse_unknown(name, [f.name for f in fields(config)], "")
             current = getattr(config, name)
             if not isinstance(current, Section):
-                config = replace(config, **{name: checked(name, value, get_type_hints(cls)[name])})
+                changed[name] = checked(name, value, get_type_hints(cls)[name])
                 continue
             if not isinstance(value, Mapping):
                 raise ConfigError(f"setting {name} is a group of settings, got {value!r}")
@@ -223,8 +236,8 @@ class Config(Section):
             for inner in value:
                 refuse_unknown(inner, list(hints), f"{name}.")
             changes = {inner: checked(f"{name}.{inner}", v, hints[inner]) for inner, v in value.items()}
-            config = replace(config, **{name: replace(current, **changes)})  # type: ignore[type-var, arg-type]
-        return config
+            changed[name] = replace(current, **changes)  # type: ignore[type-var]
+        return replace(config, **changed)  # all at once: groups of settings may need each other
 
     @classmethod
     def from_toml(cls, path: Path | str) -> Config:
@@ -239,24 +252,24 @@ class Config(Section):
         return cls.from_dict(values, base=None if name is None else preset(name))
 
     def with_overrides(self, overrides: Iterable[str]) -> Config:
-        """`["policy.beam=5", "model=policy"]` applied in order; each value is read as its setting's type."""
-        config = self
+        """`["policy.beam=5", "model=policy"]`, the last of a name counts; each value is read as its setting's type."""
+        values: dict[str, Any] = {}
         for text in overrides:
             name, equals, raw = text.partition("=")
             if not equals:
                 raise ConfigError(f"an override reads section.name=value, got {text!r}")
             section, _, inner = name.strip().rpartition(".")
-            owner: Any = config
+            owner: Any = self
             if section:
-                refuse_unknown(section, [f.name for f in fields(config)], "")
-                owner = getattr(config, section)
+                refuse_unknown(section, [f.name for f in fields(self)], "")
+                owner = getattr(self, section)
             if not isinstance(owner, Section):
                 raise ConfigError(f"setting {section} is not a group, so it has no {inner!r}")
             known = [f.name for f in fields(owner)]  # type: ignore[arg-type]
             refuse_unknown(inner, known, f"{section}." if section else "")
             value = parsed(name.strip(), raw.strip(), get_type_hints(type(owner))[inner])
-            config = Config.from_dict({section: {inner: value}} if section else {inner: value}, base=config)
-        return config
+            (values.setdefault(section, {}) if section else values)[inner] = value
+        return Config.from_dict(values, base=self)
 
 
 # The defaults are the numbers of the paper's appendix C; departures from them are named here.

@@ -82,7 +82,7 @@ def why_not(
     if card.relaxed:
         sheet = sheet.without([r for r, name in enumerate(sheet.names) if name in card.relaxed])
     one = asked.batch.rows(torch.tensor([b]))
-    if isinstance(value, PairValue):
+    if isinstance(value, PairValue) and value.only_pairs:
         values = value.values(one.to(next(value.parameters()).device))
         N = len(sheet.present)
         node, pair = (t[0].double().cpu().numpy() for t in (values.node, values.pair))

@@ -1,6 +1,7 @@
 """Cards on the CPU without torch's overhead: a policy's weights packed for the compiled kernel, requests in, cards out.
 
-Knows what the kernel cannot do (other cells than LSTM, numbers beyond its range); there the model itself answers.
+Knows what the kernel cannot do (other cells than LSTM, a guide, numbers beyond its range); there the model itself
+answers.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class CompiledDecoder:
     @torch.no_grad()
     def refresh(self) -> None:
         """Pack the policy's weights as they are now."""
-        self.known = self.policy.pointer.is_lstm
+        self.known = self.policy.pointer.is_lstm and self.policy.guide is None
         vectors = self.policy.inputs.vectors
         none = np.zeros((0, 0), np.float32)
         self._tables = (

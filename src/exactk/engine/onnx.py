@@ -176,6 +176,8 @@ def export_onnx(model: Any, path: Path | str, card_size: int | None = None) -> P
     log_prob [B], found [B] (False: the masks alone met a dead end).
     """
     policy, size = (model, card_size) if isinstance(model, Policy) else of_recommender(model, card_size)
+    if policy.guide is not None:
+        raise ConfigError("export to ONNX does not know guided policies: train with policy.guided=false")
     if size is None:
         raise ConfigError("export to ONNX writes cards of one size: say which (card_size)")
     module = CardGraph(policy, size).eval()

@@ -28,10 +28,11 @@ from exactk.engine.train_layout import (
     tape_of,
     weights_of,
 )
-from exactk.models.policy import Policy, PolicySteps
+from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible
 from exactk.search.sample import Sampled
+from exactk.search.steps import Steps
 
 GRAIN, MOST_SLICES = 8, 16  # requests a thread takes at once, at least; slices of a batch, at most
 
@@ -40,7 +41,7 @@ def known(policy: Policy) -> bool:
     """Whether the kernels can train this network: the paper's form, every width a multiple of sixteen."""
     config = policy.config
     even = not any(n % 16 for n in (config.width, config.width // config.heads, config.feed_forward_size))
-    return even and config.cell == "lstm" and config.attention == "shared"
+    return even and config.cell == "lstm" and config.attention == "shared" and not config.guided
 
 
 class CompiledTraining:
@@ -60,7 +61,7 @@ class CompiledTraining:
         self._where = 0
         self._arrays: list[np.ndarray] = []
 
-    def steps(self, batch: Batch) -> PolicySteps | CompiledSteps:
+    def steps(self, batch: Batch) -> Steps[Any]:
         """The policy bound to a batch, encoded once."""
         if not self.known or batch.item.device.type != "cpu":
             return self.policy.steps(batch)
@@ -164,7 +165,7 @@ class CompiledSteps:
     # Whoever steps by hand (greedy baselines, look-ahead) steps through the model.
 
     @property
-    def _model(self) -> PolicySteps:
+    def _model(self) -> Steps[Any]:
         return self.training.policy.steps(self.batch)
 
     def start(self, num_rows: int) -> Any:

@@ -72,8 +72,10 @@ class PolicyWriter:
             unknown = torch.full((len(cards),), torch.nan, dtype=torch.float64, device=cards.device)
             return Decision(cards, unknown, torch.full_like(unknown, torch.inf))
         logit = self.reward(batch, cards.unsqueeze(1)).squeeze(1).double()
-        if not isinstance(self.reward, PairValue) or prove_seconds == 0:
+        searchable = isinstance(self.reward, PairValue) and self.reward.only_pairs
+        if not searchable or prove_seconds == 0:
             return Decision(cards, logit, torch.full_like(logit, torch.inf))
+        assert isinstance(self.reward, PairValue)
         values = self.reward.values(batch)
         bound = exact(batch, values.node, values.pair, prove_seconds).bound + values.bias.double()
         return Decision(cards, logit, bound.maximum(logit))  # float32 sums may differ in the last digit

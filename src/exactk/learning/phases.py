@@ -46,7 +46,8 @@ class Models:
         if config.model == "pair_value":
             return cls(None, PairValue(config.pair_value, sizes, Generator().manual_seed(seed)))
         value = reward_of(config, sizes, card_size, Generator().manual_seed(seed)) if with_value else None
-        return cls(Policy(config.policy, sizes, Generator().manual_seed(seed + 1)), value)
+        guide = value if config.policy.guided and isinstance(value, PairValue) else None
+        return cls(Policy(config.policy, sizes, Generator().manual_seed(seed + 1), guide), value)
 
     def to(self, device: torch.device) -> Models:
         """The same models, moved."""
@@ -113,6 +114,8 @@ def train(
             device,
             config.training.seed,
         )
+        if models.policy.guide is not None:
+            models.policy.guide.freeze()
         bind = None if run.faster is None else run.faster(models.policy)
         task = policy_task(models.policy, models.value, phase_2, config, measure, bind)
         settings = fit_settings(config.training, config.training, device.type)
@@ -130,7 +133,8 @@ def needs_value(config: Config, train: Dataset) -> bool:
         )
     if not train.clicked.all():
         return True
-    wants_value = config.training.alpha < 1 or config.training.demonstrations == "exact"
+    training = config.training
+    wants_value = training.alpha < 1 or training.demonstrations == "exact" or config.policy.guided
     if config.model == "pair_value" or wants_value:
         raise ConfigError(
             f"{train.path}: every card was clicked, so no reward can be learned; set training.alpha=1"

@@ -17,7 +17,10 @@ from exactk.config import InputSizes, PairValueConfig
 from exactk.models.ensemble import Ensemble
 from exactk.models.initial import initialise
 from exactk.models.inputs import Vectors
+from exactk.models.triples import Sharing
 from exactk.problem.batch import Batch
+
+SHARING_PACE = 5.0
 
 
 class Values(NamedTuple):
@@ -70,6 +73,7 @@ class PairMember(nn.Module):
         # Log of how sharply the most appealing item is clicked.
         self.choice_scale = nn.Parameter(torch.empty(()))
         self.dropout = nn.Dropout(config.dropout)
+        self.sharing = Sharing(item_size, SHARING_PACE) if config.triples else None
 
     @torch.no_grad()
     def start_small(self) -> None:
@@ -83,6 +87,8 @@ class PairMember(nn.Module):
             layer.weight.mul_(0.3)
         self.table.mul_(0.1)
         self.closeness.fill_(-0.01)  # near-duplicates rather harm than help
+        if self.sharing is not None:
+            self.sharing.start()
 
     def terms(self, item: Float[Tensor, "B R Di"], user: Float[Tensor, "B Du"]) -> Terms:
         """Node values, kinds and places of items, and how much the user minds pairs."""
@@ -107,9 +113,14 @@ class PairMember(nn.Module):
         return effect * terms.minding.view(-1, *(1 for _ in effect.shape[1:]))
 
     def forward(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
-        """Logits of cards: bias + nodes + pairs."""
+        """Logits of cards: bias + nodes + pairs, and what three items share."""
         bias: Tensor = self.user_bias(self.vectors.user(batch))  # B 1
-        return bias + self.appeals(batch, cards).sum(-1)
+        logits = bias + self.appeals(batch, cards).sum(-1)
+        if self.sharing is None:
+            return logits
+        item = self.vectors.item(batch, cards.clamp(min=0).flatten(1)).view(*cards.shape, -1)  # B S K Di
+        shared: Tensor = self.sharing(self.sharing.has(item) * (cards >= 0).unsqueeze(-1))
+        return logits + shared
 
     def appeals(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K"]:
         """What each item brings to its card: its node and half of each of its pairs; 0 where there is none (-1)."""
@@ -163,3 +174,18 @@ class PairValue(Ensemble):
         """The members' mean node and pair values."""
         parts = [member.values(batch) for member in self.members]  # type: ignore[operator]
         return Values(*(torch.stack(part).mean(0) for part in zip(*parts, strict=True)))
+
+    @property
+    def only_pairs(self) -> bool:
+        """Whether nodes and pairs are all there is, so that exact search finds its best card."""
+        return not self.config.triples
+
+    def shares(self, batch: Batch) -> tuple[Float[Tensor, "B N C"], Float[Tensor, "C"]]:
+        """What every candidate has that three items may share, of all members side by side, and its mean worth."""
+        has, worth = [batch.item.new_zeros(*batch.item.shape, 0, dtype=torch.float32)], []
+        for member in self.members:
+            assert isinstance(member, PairMember)
+            if member.sharing is not None:
+                has.append(member.sharing.has(member.vectors.item(batch)))
+                worth.append(member.sharing.worth() / len(self.members))
+        return torch.cat(has, -1), torch.cat([has[0].new_zeros(0), *worth])

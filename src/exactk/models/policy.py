@@ -6,26 +6,38 @@ Knows neither losses nor search, and no constraints: `search` masks its scores.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from exactk.config import InputSizes, PolicyConfig
+from exactk.errors import ConfigError
 from exactk.models.affinity import Affinity
 from exactk.models.encoder import Encoder
+from exactk.models.guide import Guide, GuidedSteps
 from exactk.models.initial import initialise
 from exactk.models.inputs import InputLayer, Vectors
+from exactk.models.pairvalue import PairValue
 from exactk.models.pointer import Encoded, Pointer, State
 from exactk.problem.batch import Batch
 from exactk.search.feasible import assumed
+from exactk.search.steps import Steps
 
 
 class Policy(nn.Module):
-    """Graph attention network: `encode` a request once, `start`, then `step` and `advance` for every choice."""
+    """Graph attention network: `encode` a request once, `start`, then `step` and `advance` for every choice.
+
+    These four are the network alone; with a guide, `steps` adds its gains.
+    """
 
     def __init__(
-        self, config: PolicyConfig, sizes: InputSizes, generator: torch.Generator | None = None
+        self,
+        config: PolicyConfig,
+        sizes: InputSizes,
+        generator: torch.Generator | None = None,
+        value: PairValue | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -41,6 +53,12 @@ class Policy(nn.Module):
         initialise(self, generator)
         if self.affinity is not None:
             self.affinity.start_small()
+        self.guide: Guide | None = None
+        if config.guided:
+            if value is None:
+                raise ConfigError("policy.guided needs the pair value that is to guide: set reward.kind=pair")
+            self.guide = Guide(value)
+            nn.init.zeros_(self.pointer.pointer_vector.weight)  # the guide alone decides at first
 
     def encode(self, batch: Batch) -> Encoded:
         """The requests' graphs as node embeddings and keys."""
@@ -70,9 +88,10 @@ class Policy(nn.Module):
         """What every candidate attends to in the encoder, per layer and head."""
         return self.encoder.attention(self.inputs(batch), batch.present)
 
-    def steps(self, batch: Batch) -> PolicySteps:
+    def steps(self, batch: Batch) -> Steps[Any]:
         """This policy bound to a batch, encoded once: what the functions of `search` ask for."""
-        return PolicySteps(self, self.encode(batch))
+        own = PolicySteps(self, self.encode(batch))
+        return own if self.guide is None else GuidedSteps(own, self.guide.gains(batch), self.guide.scale)
 
 
 @dataclass(frozen=True)

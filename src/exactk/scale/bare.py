@@ -154,7 +154,9 @@ def train(packed_file: Path, out: Path, overrides: list[str]) -> None:
         value.load_state_dict(weights)
         value.to(device).eval()
         parts = [Packed(file, name, told["card_size"], device) for name in ("train", "valid")]
-    policy = Policy(config.policy, sizes, Generator().manual_seed(config.training.seed + 1)).to(device)
+    policy = Policy(config.policy, sizes, Generator().manual_seed(config.training.seed + 1), value).to(device)
+    if policy.guide is not None:
+        policy.guide.freeze()
     task = phase_2(policy, value, config, parts[0], parts[1])
     settings = fit_settings(config.training, config.training, device.type)
     history = fit(task, settings, None, False, [_Told()])
@@ -218,7 +220,8 @@ def unpack(model: Path, trained: Path, out: Path) -> None:
     with np.load(trained) as file:
         note = json.loads(str(file["note"]))
         config = Config.from_dict(note["config"])
-        policy = Policy(config.policy, fitted.sizes)
+        value = fitted.models.value
+        policy = Policy(config.policy, fitted.sizes, value=value if isinstance(value, PairValue) else None)
         policy.load_state_dict({n: torch.from_numpy(file[n]) for n in file.files if n != "note"})
     models = Models(policy.eval(), fitted.models.value)
     history = (*fitted.history, *note["history"])

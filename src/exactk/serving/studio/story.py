@@ -17,8 +17,8 @@ from torch import Tensor
 
 from exactk.data.requests import Request, request_batch
 from exactk.models.pairvalue import PairValue
-from exactk.models.policy import PolicySteps
 from exactk.problem.constraints import Constraints
+from exactk.search.steps import Steps
 from exactk.serving.answering import Answer, Answerer, Question
 from exactk.serving.arms import Arm
 from exactk.serving.studio.schemas import ViewRequest
@@ -137,7 +137,7 @@ def weights(arm: Arm, asked: ViewRequest) -> Weights:
     return Weights(first.numpy(), None, attention, _influence(steps, first))
 
 
-def _influence(steps: PolicySteps, first: Tensor) -> list[list[float]]:
+def _influence(steps: Steps[Any], first: Tensor) -> list[list[float]]:
     """By how much choosing one of two items raises the log-probability of the other, the mean of both ways."""
     N = len(first)
     chosen = steps.advance(steps.start(N), torch.arange(N)[None])
