@@ -194,6 +194,15 @@ def test_validation_keeps_the_best_weights_and_patience_stops() -> None:
     assert [f["best"] for f in history if f["event"] == "valid"] == [True, True, False, False]
 
 
+def test_weights_that_start_useful_are_kept_where_training_only_harms() -> None:
+    module = Guess()
+    before, scores = weights(module), iter([1.0, 2.0, 3.0])
+    task = replace(noisy_loss(module), validate=lambda: {"loss": next(scores)}, starts_useful=True)
+    history = fit(task, FitSettings(epochs=2))
+    assert [told["step"] for told in history if told["event"] == "valid"] == [0, BATCHES, 2 * BATCHES]
+    assert weights(module) == before
+
+
 def test_validation_every_few_steps_also_closes_the_run() -> None:
     module = Guess()
     task = replace(noisy_loss(module), validate=lambda: {"score": 0.0}, score="score")

@@ -68,6 +68,7 @@ class Task:
     score: str = "loss"
     higher_is_better: bool = False
     weight: Callable[[int], float] = lambda _: 1.0
+    starts_useful: bool = False  # the weights it starts with are validated, too, and may be the ones kept
     steady: bool = (
         False  # the loss depends on the batch alone, not on progress, and reads nothing from the device
     )
@@ -89,6 +90,8 @@ def fit(
     with private_randomness(settings.seed, device), deterministic(device), stop_requests() as stop_requested:
         run = _Run(task, settings, folder, listeners)
         run.begin(resume)
+        if task.starts_useful and run.step == 0 and task.validate is not None:
+            run.validate()
         while run.goes_on():
             for batch in task.batches(run.epoch, run.batch):
                 run.learn(batch if device.type == "cpu" else batch.to(device))

@@ -176,6 +176,7 @@ def policy_task(
         score="reward" if training.choose_by == "reward" and reward is not None else "precision",
         higher_is_better=True,
         weight=data.train_weight(training.batch_size),
+        starts_useful=policy.guide is not None,
     )
 
 
