@@ -336,6 +336,22 @@ PRESETS["large"] = replace(
     ),
 )
 
+# GAttN at the paper's width with its value inside, which sees triples: chosen on validation (docs/decisions/0014).
+PRESETS["guided"] = replace(
+    PRESETS["best"],
+    model="policy",
+    pair_value=replace(PRESETS["best"].pair_value, triples=True),
+    policy=PolicyConfig(inputs="auto", feed_forward_size=64, attention="qkv", guided=True),
+    training=replace(
+        PRESETS["best"].training,
+        alpha=0.0,
+        demonstrations="logged",
+        warm_start_epochs=0,
+        epochs=3,
+        learning_rate=0.0001,
+    ),
+)
+
 # The seven rows of the paper's ablation table, as overrides of the preset "paper".
 ABLATIONS: dict[str, tuple[str, ...]] = {
     "RL(w/o hill-climbing)": ("training.alpha=0", "training.hill_climbing=false", "training.samples=1"),
@@ -349,7 +365,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
 
 
 def preset(name: str) -> Config:
-    """The settings known by this name: `paper`, `best`, `best-ids`, `large` or `tiny`."""
+    """The settings known by this name: `paper`, `best`, `best-ids`, `guided`, `large` or `tiny`."""
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

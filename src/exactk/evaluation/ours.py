@@ -22,12 +22,6 @@ OURS: dict[str, str] = {
     "pair-value": "exactk.evaluation.ours:fit_pair_value",
 }
 RATES = (1.0, 3.0)  # times the preset's own learning rate
-# A policy costs far more than a rival of its size: in a comparison it has the paper's width, as they have, few epochs.
-PAPER_SIZE = (
-    "policy.width=32", "policy.heads=2", "policy.feed_forward_size=64", "training.samples=4",
-    "training.warm_start_epochs=4",
-)  # fmt: skip
-POLICY_EPOCHS = 6
 
 
 def fit_pair_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
@@ -39,17 +33,15 @@ def fit_pair_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
 
 
 def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
-    """GAttN by demonstrations and rewards; the reward is tuned first, the policy trained once under the best one.
+    """GAttN at the paper's width, guided by its value; the value's settings are tuned first, the policy trained once.
 
     Where there are ids alone, or no card that was not clicked, demonstrations are all there is: preset `best-ids`.
     """
     chosen: Setting = settings(train)[0]
-    name = "best" if train.sizes.item_feature_size and not train.view.clicked.all() else "best-ids"
-    if name == "best":
+    name = "guided" if train.sizes.item_feature_size and not train.view.clicked.all() else "best-ids"
+    if name == "guided" and budget.trials > 1:
         chosen = tuned_value(train, valid, budget)[2]
-    config = configured({"model": "policy"}, chosen, budget, name)
-    if name == "best":
-        config = config.with_overrides([*PAPER_SIZE, f"training.epochs={min(POLICY_EPOCHS, budget.epochs)}"])
+    config = configured({}, chosen, budget, name)
     trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
     assert trained.models.policy is not None
     writer = PolicyWriter(trained.models.policy, config.policy, trained.models.value, config.reward.caution)
