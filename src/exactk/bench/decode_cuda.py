@@ -59,24 +59,49 @@ def measured(
     times = timed(partial(eager, policy, batch), len(batch), 10)
     rows: list[dict[str, Any]] = [{**shape, "engine": "eager", **times, "equal_cards": 1.0}]
     for doubt in DOUBTS:
-        name = "kernels" + (f", what {doubt:g} decided decoded again" if doubt else "")
         try:
             decoder = CudaDecoder(policy, doubt)
-            call = partial(decoder.decided if doubt else decoder.launch, batch, card_size)
-            cards, margins = call()
-            found = {
-                **timed(call, len(batch), 30),
-                "encode_ms": timed(partial(decoder.encode, batch), len(batch), 30)["ms"],
-                "equal_cards": same_cards(cards, want),
-                "share_in_doubt": float((margins <= doubt).double().mean()),
-            }
+            rows += [{**shape, **row} for row in by_kernels(decoder, batch, card_size, want)]
         except Exception as error:  # a compiler's or driver's failure is a finding, too
-            notes.append(
-                f"{name} failed at N={num_candidates}, K={card_size}: {str(error).splitlines()[0][:200]}"
-            )
+            told = str(error).splitlines()[0][:200]
+            notes.append(f"kernels, doubt {doubt:g}, failed at N={num_candidates}, K={card_size}: {told}")
             break
-        rows.append({**shape, "engine": name, **found})
     return rows
+
+
+def by_kernels(
+    decoder: CudaDecoder, batch: Batch, card_size: int, want: torch.Tensor
+) -> list[dict[str, Any]]:
+    """The kernels alone, as a recorded graph, and with all that a caller who knows nothing needs; or with doubt."""
+    doubt, size = decoder.doubt, len(batch)
+    call = partial(decoder.decided if doubt else decoder.launch, batch, card_size)
+    cards, margins = call()
+    row = {
+        "engine": "kernels" + (f", what {doubt:g} decided decoded again" if doubt else ""),
+        **timed(call, size, 30),
+        "encode_ms": timed(partial(decoder.encode, batch), size, 30)["ms"],
+        "equal_cards": same_cards(cards, want),
+        "share_in_doubt": float((margins < doubt).double().mean()),
+    }
+    if doubt:
+        return [row]
+    graph, (cards, _) = recorded(call)
+    replayed = {**timed(graph.replay, size, 30), "equal_cards": same_cards(cards, want)}
+    whole = partial(decoder.recommend, batch)
+    asked = {**timed(whole, size, 30), "equal_cards": same_cards(whole(), want)}
+    return [
+        row,
+        {"engine": "kernels, as a CUDA graph", **replayed},
+        {"engine": "kernels, with the look for dead ends", **asked},
+    ]
+
+
+def recorded(call: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """The call's launches as one graph, and where its replays leave their result."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    return graph, result
 
 
 def same_cards(cards: torch.Tensor, wanted: torch.Tensor) -> float:

@@ -5,6 +5,7 @@ Knows when the kernels apply, and which of their answers rounding may have decid
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -19,18 +20,21 @@ from exactk.search import Feasible, beam
 MOST_CANDIDATES = 64  # a set of positions is one 64-bit word
 LONGEST_CARD = 16
 AT_ONCE = 16_384  # requests whose encoded nodes are kept at a time: 540 MB at 64 candidates of width 32
-ROWS = 32  # of the recurrence a program takes
-WARPS = (
-    4  # of a program: with fewer the choices came out wrong, with eight the encoder read outside its memory
-)
+# Warps of a program. With four, Triton (3.6) takes Hopper's wgmma for the encoder's products, which then reads outside
+# its shared memory; a choice made by one warp needs no barrier.
+ENCODER_WARPS, CHOICE_WARPS, RECURRENCE_WARPS = 2, 1, 2
+CHOICE_REGISTERS = 128  # at most: more warps on a processor hide more of the memory's delay
+ROWS = 64  # of the recurrence a program takes
+LARGEST = 60_000.0  # what an operand of a product may be: float16 ends at 65,504
 
 
 class CudaDecoder:
     """A policy's beam search as 2 K kernel launches per batch; the same cards as `search.beam`.
 
-    Products go through tensor cores in three passes, equal to the model's to rounding; all else is float32. A request
-    in which some choice was won by no more than `doubt` (in log-probability) is decoded again by the model.
-    `exactk bench decode --device cuda` counts the cards that differ.
+    Products go through tensor cores in three passes of float16 halves, equal to the model's to rounding; all else is
+    float32. A request in which some choice was won by less than `doubt` (in log-probability) is decoded again by the
+    model; equal terms are decided by the model's own rule. `exactk bench decode --device cuda` counts the cards that
+    differ.
     """
 
     def __init__(self, policy: Policy, doubt: float = 0.0) -> None:
@@ -63,7 +67,13 @@ class CudaDecoder:
             parts += [start.hidden[0, 0, number], start.cell[0, 0, number]]
         for weight_input, weight_hidden, bias_input, bias_hidden in pointer.recurrent.all_weights:
             parts += [weight_input.T, weight_hidden.T, bias_input + bias_hidden]
-        self.weights = torch.cat([part.reshape(-1).float() for part in parts]).contiguous()
+        flat = torch.cat([part.reshape(-1).float() for part in parts])
+        self.weights = torch.nn.functional.pad(
+            flat, (0, -len(flat) % 16)
+        ).contiguous()  # so that loads are wide
+        high = self.weights.half()
+        self.split = torch.stack([high, (self.weights - high.float()).half()])
+        self.largest_input = largest_input(self.policy)
         # d_1 = g(0, 0), so also its queries, are the same for every request.
         first = start.hidden[0, 0, -1]
         glimpse_query = (2 * pointer.glimpse_query(first).clamp(-40, 40)).exp()
@@ -75,6 +85,7 @@ class CudaDecoder:
             assert vectors.users is not None
             self.item_table = inputs.item_weight(vectors.items.weight).contiguous()
             self.user_table = inputs.user_weight(vectors.users.weight).contiguous()
+            self.known = self._within(self.item_table, self.user_table)
 
     @torch.no_grad()
     def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
@@ -83,7 +94,8 @@ class CudaDecoder:
         N, K = batch.item.shape[1], feasible.longest
         if feasible.ragged or batch.cap.shape[1] or N > MOST_CANDIDATES or K > LONGEST_CARD:
             return self._by_model(batch)
-        if not bool(feasible.safe.any()):
+        known = self.known if self.by_id else self._within(*self._projected(batch)[::2])
+        if not known or not bool(feasible.safe.any()):
             return self._by_model(batch)
         return self.decided(batch, K, ~feasible.safe)[0]
 
@@ -93,7 +105,7 @@ class CudaDecoder:
     ) -> tuple[Int[Tensor, "B K"], Float[Tensor, "B"]]:
         """As `launch`, but requests in doubt, and those known to be unsafe, have the model's card."""
         cards, margins = self.launch(batch, card_size)
-        doubtful = margins <= self.doubt
+        doubtful = margins < self.doubt
         rows = (doubtful if unsafe is None else doubtful | unsafe).nonzero().squeeze(1)
         if len(rows):
             cards[rows] = self._by_model(batch.rows(rows))
@@ -103,7 +115,8 @@ class CudaDecoder:
     def launch(self, batch: Batch, card_size: int) -> tuple[Int[Tensor, "B K"], Float[Tensor, "B"]]:
         """The kernels alone, over requests in which no order of choosing can end early: cards, and what decided them.
 
-        The second is the least difference of log-probability between what was kept and what was not.
+        The second is the least difference of log-probability between what was kept and what was not; -1 where a beam
+        could not be filled, which only the model knows how to go on with.
         """
         B, device = len(batch), batch.item.device
         cards = torch.empty(B, card_size, dtype=torch.long, device=device)
@@ -122,9 +135,9 @@ class CudaDecoder:
         config, padded = self.policy.config, max(16, 1 << (N - 1).bit_length())
         encoded = torch.empty(B, 4, padded * config.width, device=batch.item.device)
         encode_kernel[(B,)](
-            *self._projected(batch), batch.present, self.weights, encoded, N,
+            *self._projected(batch), batch.present, self.weights, self.split, self.split.shape[1], encoded, N,
             NP=padded, D=config.width, H=config.heads, FF=config.feed_forward_size, L=config.encoder_layers,
-            POINTER=self.pointer_offset, num_warps=WARPS,
+            POINTER=self.pointer_offset, num_warps=ENCODER_WARPS, num_stages=1,
         )  # fmt: skip
         return encoded
 
@@ -152,13 +165,15 @@ class CudaDecoder:
                 encoded, queries if t else self.first_queries, batch.present, batch.graph, self.weights,
                 opened, chosen, totals, links, margins, cards, B, N, t,
                 NP=padded, D=D, K=K, W=W, POINTER=self.pointer_offset, FIRST=t == 0, LAST=t == K - 1,
-                FAST=fast, num_warps=WARPS,
+                FAST=fast, num_warps=CHOICE_WARPS, maxnreg=CHOICE_REGISTERS,
             )  # fmt: skip
             if t < K - 1:
                 advance_kernel[(-(-B * W // ROWS),)](
-                    encoded, links, self.weights, states[t % 2], states[1 - t % 2], queries, B, t,
+                    encoded, links, self.weights, self.split, self.split.shape[1],
+                    states[t % 2], states[1 - t % 2], queries, B, t,
                     NP=padded, D=D, LD=LD, W=W, T=ROWS, POINTER=self.pointer_offset, START=self.start_offset,
-                    LSTM=self.start_offset + 2 * D * LD, FIRST=t == 0, FAST=fast, num_warps=WARPS,
+                    LSTM=self.start_offset + 2 * D * LD, FIRST=t == 0, FAST=fast,
+                    num_warps=RECURRENCE_WARPS,
                 )  # fmt: skip
 
     def _projected(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -172,8 +187,39 @@ class CudaDecoder:
         every = torch.arange(len(items), device=items.device)
         return items, every, users, every[: len(users)]
 
+    def _within(self, items: Float[Tensor, "I D"], users: Float[Tensor, "U D"]) -> bool:
+        """Whether ReLU(item + user) is in the products' range, whoever meets whom."""
+        return float(items.amax() + users.amax()) <= self.largest_input
+
     def _by_model(self, batch: Batch) -> Int[Tensor, "B K"]:
         return beam(self.policy.steps(batch), Feasible.of(batch), self.policy.config.beam).cards[:, 0]
+
+
+@torch.no_grad()
+def largest_input(policy: Policy) -> float:
+    """How large x_i may be so that no operand of a product leaves float16's range; below 0 if one may in any case."""
+    encoder, D = policy.encoder, policy.config.width
+    layers: Any = encoder.layers
+
+    def gain(linear: torch.nn.Linear) -> float:
+        return float(linear.weight.abs().sum(1).max())
+
+    def shift(linear: torch.nn.Linear) -> float:
+        return float(linear.bias.abs().max())
+
+    def normed(norm: torch.nn.LayerNorm) -> float:  # a normed number is at most the root of the width
+        return float(norm.weight.abs().max()) * math.sqrt(D) + float(norm.bias.abs().max())
+
+    operands = [float(p.abs().max()) for p in (*encoder.parameters(), *policy.pointer.parameters())]
+    for number, layer in enumerate(layers):
+        between, after = normed(layer.attention_norm), normed(layer.feed_forward_norm)
+        operands += [between, after, between * gain(layer.widen) + shift(layer.widen)]
+        if number + 1 < len(layers):
+            operands.append(after * gain(layers[number + 1].attention.project))
+    if not max(operands) <= LARGEST:  # not a number is too large, too
+        return -1.0
+    first = max(1.0, gain(layers[0].attention.project)) if len(layers) else 1.0
+    return min(LARGEST, (LARGEST / first - shift(encoder.embed)) / max(gain(encoder.embed), 1e-9))
 
 
 def refuse_other_shapes(policy: Policy) -> None:

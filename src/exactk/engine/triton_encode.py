@@ -12,34 +12,32 @@ import triton.language as tl
 
 
 @triton.jit
-def matrix(weights, offset, rows: tl.constexpr, columns: tl.constexpr, stride: tl.constexpr):
-    """A [rows, columns] tile of a row-major matrix whose rows are `stride` apart."""
-    r, c = tl.arange(0, rows), tl.arange(0, columns)
-    return tl.load(weights + offset + r[:, None] * stride + c[None, :])
-
-
-@triton.jit
 def vector(weights, offset, size: tl.constexpr):
     """`size` numbers in a row."""
     return tl.load(weights + offset + tl.arange(0, size))
 
 
 @triton.jit
-def product(left, right):
-    """left @ right to float32's precision, on tensor cores: three passes of tf32."""
-    return tl.dot(left, right, input_precision="tf32x3")
+def halves(x):
+    """x as a sum of two float16 numbers, good to 22 bits; |x| must be below 65,504."""
+    high = x.to(tl.float16)
+    return high, (x - high.to(tl.float32)).to(tl.float16)
 
 
 @triton.jit
-def reciprocal(x, FAST: tl.constexpr):
-    """1 / x; the processor's own approximation, good to a bit, where FAST (Triton's interpreter knows no assembly)."""
-    if FAST:
-        result = tl.inline_asm_elementwise(
-            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    else:
-        result = 1 / x
-    return result
+def product(high, low, right_high, right_low):
+    """(high + low) @ (right_high + right_low) in float32, on tensor cores, less what is below float32's rounding."""
+    return tl.dot(high, right_high, tl.dot(low, right_high, tl.dot(high, right_low)))
+
+
+@triton.jit
+def times(
+    high, low, split, half_size, offset, rows: tl.constexpr, columns: tl.constexpr, stride: tl.constexpr
+):
+    """A product with a [rows, columns] tile of the weights, whose high halves lie `half_size` before their low ones."""
+    r, c = tl.arange(0, rows), tl.arange(0, columns)
+    at = split + offset + r[:, None] * stride + c[None, :]
+    return product(high, low, tl.load(at), tl.load(at + half_size))
 
 
 @triton.jit
@@ -51,8 +49,7 @@ def raised(x):
 @triton.jit
 def _normed(x, weights, offset, D: tl.constexpr):
     """Layer norm over the last axis."""
-    mean = tl.sum(x, 1) / D
-    centred = x - mean[:, None]
+    centred = x - (tl.sum(x, 1) / D)[:, None]
     variance = tl.sum(centred * centred, 1) / D
     scale = vector(weights, offset, D)
     shift = vector(weights, offset + D, D)
@@ -61,41 +58,47 @@ def _normed(x, weights, offset, D: tl.constexpr):
 
 @triton.jit
 def _attended(
-    nodes, weights, offset, present,
+    nodes, split, half_size, offset, present,
     D: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
     """Multi-head self-attention with one shared projection per head, joined (eq. 6, 7)."""
     DH: tl.constexpr = D // H
     joined = tl.zeros_like(nodes)
-    for h in tl.static_range(H):
-        head = product(nodes, matrix(weights, offset + h * DH, D, DH, D))  # N d
-        scores = product(head, tl.trans(head)) * (1.0 / DH**0.5)  # N N
+    high, low = halves(nodes)
+    for h in range(H):
+        head, rest = halves(times(high, low, split, half_size, offset + h * DH, D, DH, D))  # N d
+        # Softmax by powers of two.
+        scores = product(head, rest, tl.trans(head), tl.trans(rest)) * (1.4426950408889634 / DH**0.5)  # N N
         scores = tl.where(present[None, :], scores, -3.4e38)
-        scores = tl.exp(scores - tl.max(scores, 1)[:, None])
-        mixed = product(scores, head) * (1 / tl.sum(scores, 1))[:, None]
-        join = matrix(weights, offset + D * D + h * DH * D, DH, D, D)
-        joined += product(mixed, join)
+        scores = tl.exp2(scores - tl.max(scores, 1)[:, None])
+        sums = tl.sum(scores, 1)
+        scores_high, scores_low = halves(scores)
+        mixed = product(scores_high, scores_low, head, rest) * (1 / sums)[:, None]
+        mixed_high, mixed_low = halves(mixed)
+        join = offset + D * D + h * DH * D
+        joined += times(mixed_high, mixed_low, split, half_size, join, DH, D, D)
     return joined
 
 
 @triton.jit
 def _encoded(
-    nodes, weights, offset, present,
+    nodes, weights, split, half_size, present,
     D: tl.constexpr, H: tl.constexpr, FF: tl.constexpr, L: tl.constexpr,
 ):  # fmt: skip
     """The linear map to the width (eq. 5) and L encoder layers (eq. 6 to 8)."""
-    nodes = product(nodes, matrix(weights, offset, D, D, D))
-    nodes += vector(weights, offset + D * D, D)[None, :]
-    offset += D * D + D
-    for _ in tl.static_range(L):
-        joined = _attended(nodes, weights, offset, present, D, H)
+    high, low = halves(nodes)
+    nodes = times(high, low, split, half_size, 0, D, D, D) + vector(weights, D * D, D)[None, :]
+    offset = D * D + D
+    for _ in range(L):  # unrolled it would not fit the instruction cache
+        joined = _attended(nodes, split, half_size, offset, present, D, H)
         offset += 2 * D * D
         nodes = _normed(nodes + joined, weights, offset, D)
         offset += 2 * D
-        hidden = product(nodes, matrix(weights, offset, D, FF, FF))
-        hidden = tl.maximum(hidden + vector(weights, offset + D * FF, FF)[None, :], 0.0)
+        high, low = halves(nodes)
+        hidden = times(high, low, split, half_size, offset, D, FF, FF)
+        high, low = halves(tl.maximum(hidden + vector(weights, offset + D * FF, FF)[None, :], 0.0))
         offset += D * FF + FF
-        narrow = product(hidden, matrix(weights, offset, FF, D, D))
+        narrow = times(high, low, split, half_size, offset, FF, D, D)
         narrow += vector(weights, offset + FF * D, D)[None, :]
         offset += FF * D + D
         nodes = _normed(nodes + narrow, weights, offset, D)
@@ -105,7 +108,8 @@ def _encoded(
 
 @triton.jit
 def encode_kernel(
-    item_table, item_index, user_table, user_index, present_mask, weights, encoded, num_candidates,
+    item_table, item_index, user_table, user_index, present_mask, weights, split, half_size, encoded,
+    num_candidates,
     NP: tl.constexpr, D: tl.constexpr, H: tl.constexpr, FF: tl.constexpr, L: tl.constexpr,
     POINTER: tl.constexpr,
 ):  # fmt: skip
@@ -124,16 +128,14 @@ def encode_kernel(
     user = tl.load(user_index + b).to(tl.int64)
     nodes = tl.load(item_table + item[:, None] * D + d[None, :])
     nodes = tl.maximum(nodes + tl.load(user_table + user * D + d)[None, :], 0.0)
-    nodes = _encoded(nodes, weights, 0, present, D, H, FF, L)
+    nodes = _encoded(nodes, weights, split, half_size, present, D, H, FF, L)
 
     out = encoded + b * (4 * NP * D)
     straight, turned = n[:, None] * D + d[None, :], n[:, None] + d[None, :] * NP
     tl.store(out + straight, nodes)
-    tl.store(
-        out + NP * D + straight,
-        product(nodes, matrix(weights, POINTER + 3 * D * D, D, D, D)),
-    )
-    glimpse = product(nodes, matrix(weights, POINTER + D * D, D, D, D))
+    high, low = halves(nodes)
+    tl.store(out + NP * D + straight, times(high, low, split, half_size, POINTER + 3 * D * D, D, D, D))
+    glimpse = times(high, low, split, half_size, POINTER + D * D, D, D, D)
     tl.store(out + 2 * NP * D + turned, raised(glimpse))
-    pointer = product(nodes, matrix(weights, POINTER + 4 * D * D, D, D, D))
+    pointer = times(high, low, split, half_size, POINTER + 4 * D * D, D, D, D)
     tl.store(out + 3 * NP * D + turned, raised(pointer))
