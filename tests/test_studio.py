@@ -189,6 +189,32 @@ def test_everything_is_reached_by_keyboard(look: Callable[..., Any], solving: st
     assert page.locator("#why-title").text_content() != "Why?"
 
 
+def test_the_graph_is_one_stop_for_tab_and_arrows_walk_in_it(look: Callable[..., Any], solving: str) -> None:
+    page = look(solving)
+    assert page.locator('#graph .node[tabindex="0"]').count() == 1
+    page.focus('#graph .node[tabindex="0"]')
+    before = page.locator("#graph .node:focus circle").get_attribute("cx")
+    page.keyboard.press("ArrowLeft")
+    assert float(page.locator("#graph .node:focus circle").get_attribute("cx")) < float(before)
+    assert page.locator("#why-title").text_content() in page.locator("#graph .node:focus").get_attribute(
+        "aria-label"
+    )
+    assert page.locator('#graph .node[tabindex="0"]').count() == 1
+
+
+def test_names_in_the_graph_do_not_cover_each_other(look: Callable[..., Any], solving: str) -> None:
+    page = look(solving)
+    for name in ("Winter shelf", "Supper basket", "Front page"):
+        choose(page, name)
+        boxes = [each.bounding_box() for each in page.locator("#graph text").all()]
+        assert len(boxes) >= 4
+        for n, one in enumerate(boxes):
+            for other in boxes[:n]:
+                across = min(one["x"] + one["width"], other["x"] + other["width"]) - max(one["x"], other["x"])
+                down = min(one["y"] + one["height"], other["y"] + other["height"]) - max(one["y"], other["y"])
+                assert across <= 2 or down <= 3  # a text's box is a little larger than the text
+
+
 def test_a_blocked_request_names_what_blocks_it(look: Callable[..., Any], solving: str) -> None:
     page = look(solving)
     choose(page, "Too strict")
@@ -267,12 +293,25 @@ def test_the_embedded_world_brings_its_true_pairs(look: Callable[..., Any], solv
     page = look(solving)
     with page.expect_response("**/v1/studio/view", timeout=120_000):
         page.select_option("#source", "world")
-    page.wait_for_function("document.querySelectorAll('.candidate').length === 30")
+    page.wait_for_function("() => document.querySelectorAll('.candidate').length === 30")
     assert "true ones" in page.locator("#lesson").text_content()
     assert page.locator("#pairs canvas").is_visible()
     assert len(titles(page)) == 4
     assert page.locator('[data-method="solver"]').is_visible()
     assert page.complaints == []
+
+
+def test_a_phone_shows_a_dozen_candidates_first(look: Callable[..., Any], solving: str) -> None:
+    page = look(solving, viewport={"width": 390, "height": 844}, has_touch=True)
+    assert not page.locator("#unfold").is_visible()  # twelve in all
+    with page.expect_response("**/v1/studio/view"):
+        page.select_option("#source", label="Embedded world")
+    page.wait_for_selector("#unfold:visible")
+    folded = page.locator(".candidate:visible").count()
+    assert 12 <= folded <= 16
+    page.tap("#unfold")
+    assert page.locator(".candidate:visible").count() == page.locator(".candidate").count() > folded
+    assert not page.locator("#unfold").is_visible()
 
 
 def test_a_service_with_keys_asks_for_one(browser: Any) -> None:

@@ -67,7 +67,10 @@ export function drawGraph(view, hue, places, showConflicts, tell) {
       else if (forbidden === showConflicts) quiet.push(line(places, i, j, forbidden ? "conflict" : ""));
     }
   }
-  const nodes = view.items.map((item, i) => node(item, i, places[i], hue(item), chosen.has(i), gone.has(i), view, tell));
+  const named = view.items.length <= 14 ? view.items.map((_, i) => i) : [...chosen];
+  const names = labels(view, named, places);
+  const nodes = view.items.map((item, i) => node(item, i, places[i], hue(item), chosen.has(i), gone.has(i), view, names.get(i), tell));
+  walkable([...nodes]);
   nodes.sort((a, b) => Number(a.classList.contains("in")) - Number(b.classList.contains("in")));
   fill("graph", element("svg", {
     viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "group",
@@ -82,19 +85,56 @@ function line(places, i, j, kind) {
   });
 }
 
-function node(item, i, at, colour, isIn, isGone, view, tell) {
-  const size = 5 + 6 * view.share[i];
-  const few = view.items.length <= 14;
-  return element("g", {
-    class: `node${isIn ? " in" : ""}${isGone ? " gone" : ""}`, style: { "--hue": colour }, "data-position": i,
-    tabindex: 0, role: "button", "aria-label": `${item.title}${isIn ? ", in the card" : ""}`,
-    onmouseenter: () => tell(i), onfocus: () => tell(i), onclick: () => tell(i),
-  },
-  element("circle", { cx: at.x.toFixed(1), cy: at.y.toFixed(1), r: size.toFixed(1) }),
-  isIn || few ? element("text", { x: clamp(at.x), y: (at.y - size - 5).toFixed(1) }, shortened(item.title)) : null);
+/** One stop for the Tab key; from there the arrow keys go to the nearest item in their direction. */
+function walkable(nodes) {
+  const at = (node) => ["cx", "cy"].map((name) => Number(node.firstChild.getAttribute(name)));
+  const stop = nodes.find((node) => node.classList.contains("in")) || nodes[0];
+  stop?.setAttribute("tabindex", "0");
+  for (const node of nodes) {
+    node.addEventListener("keydown", (event) => {
+      const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
+      if (!way) return;
+      event.preventDefault();
+      const [x, y] = at(node);
+      const distance = (other) => {
+        const [dx, dy] = [at(other)[0] - x, at(other)[1] - y];
+        const ahead = dx * way[0] + dy * way[1], aside = Math.abs(dx * way[1]) + Math.abs(dy * way[0]);
+        return ahead > 0 ? ahead + 2 * aside : Infinity;
+      };
+      const next = nodes.reduce((best, other) => (distance(other) < distance(best) ? other : best), node);
+      nodes.forEach((each) => each.setAttribute("tabindex", each === next ? "0" : "-1"));
+      next.focus();
+    });
+  }
 }
 
-const clamp = (x) => Math.max(58, Math.min(WIDTH - 58, x)).toFixed(1);
+const radius = (view, i) => 5 + 6 * view.share[i];
+
+/** A place for each name: above its item, or the nearest place above or below that no other name takes. */
+function labels(view, named, places) {
+  const taken = [], found = new Map();
+  for (const i of [...named].sort((a, b) => places[a].y - places[b].y)) {
+    const text = shortened(view.items[i].title), half = 3.2 * text.length;
+    const x = Math.max(half, Math.min(WIDTH - half, places[i].x));
+    const above = places[i].y - radius(view, i) - 5, below = places[i].y + radius(view, i) + 13;
+    const free = (y) => taken.every((other) => Math.abs(other.y - y) > 14 || Math.abs(other.x - x) > half + other.half);
+    const y = [above, below, above - 15, below + 15, above - 30, below + 30].find((each) => free(each) && each > 10 && each < HEIGHT - 2) ?? above;
+    taken.push({ x, y, half });
+    found.set(i, { x: x.toFixed(1), y: y.toFixed(1), text });
+  }
+  return found;
+}
+
+function node(item, i, at, colour, isIn, isGone, view, name, tell) {
+  return element("g", {
+    class: `node${isIn ? " in" : ""}${isGone ? " gone" : ""}`, style: { "--hue": colour }, "data-position": i,
+    tabindex: -1, role: "button", "aria-label": `${item.title}${isIn ? ", in the card" : ""}`,
+    onmouseenter: () => tell(i), onfocus: () => tell(i), onclick: () => tell(i),
+  },
+  element("circle", { cx: at.x.toFixed(1), cy: at.y.toFixed(1), r: radius(view, i).toFixed(1) }),
+  name ? element("text", { x: name.x, y: name.y }, name.text) : null);
+}
+
 const shortened = (title) => (title.length > 18 ? title.slice(0, 17) + "…" : title);
 
 /** Show what one item touches. */

@@ -10,7 +10,7 @@ import { drawModel } from "./model.js";
 import { drawRules, drawWishes } from "./rules.js";
 import { startTheme } from "./theme.js";
 
-const state = { request: null, rules: [], on: [], k: 4, wishes: { include: new Set(), exclude: new Set() }, view: null, conflictsShown: false, pending: null };
+const state = { request: null, rules: [], on: [], k: 4, wishes: { include: new Set(), exclude: new Set() }, view: null, conflictsShown: false, unfolded: false, pending: null };
 
 async function start() {
   startTheme();
@@ -19,8 +19,7 @@ async function start() {
     const { sources, model } = await ask("/v1/studio/sources");
     fill("source", sources.map((source) => element("option", { value: source.key }, source.name)));
     find("scored-by-field").hidden = !model;
-    await chooseSource();
-    await drawModel();
+    await Promise.all([chooseSource(), drawModel()]);
   });
 }
 
@@ -98,6 +97,9 @@ function draw(moved, fresh) {
 
 function drawCandidatesNow() {
   const kept = find("candidates").contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") || document.activeElement.textContent : null;
+  const many = state.view.items.length > 14; // on a narrow screen the first twelve will do at first
+  find("unfold").textContent = `Show all ${state.view.items.length}`;
+  find("candidates").classList.toggle("folded", many && !state.unfolded);
   drawCandidates(state.view, hues(state.view.items), find("order").value, state.wishes, tell, wish);
   if (kept) [...find("candidates").querySelectorAll("button")].find((each) => (each.getAttribute("aria-label") || each.textContent) === kept)?.focus();
 }
@@ -146,6 +148,11 @@ function listen() {
   find("k").addEventListener("input", () => { state.k = Number(find("k").value); update(); });
   find("scored-by").addEventListener("change", update);
   find("order").addEventListener("change", drawCandidatesNow);
+  find("unfold").addEventListener("click", () => {
+    state.unfolded = true;
+    drawCandidatesNow();
+    find("candidates").children[12].querySelector("button").focus({ preventScroll: true });
+  });
   for (const [id, shown] of [["show-allowed", false], ["show-conflicts", true]]) {
     find(id).addEventListener("click", () => { state.conflictsShown = shown; drawGraphNow(); });
   }
