@@ -19,7 +19,9 @@ def test_the_readme_shows_the_measured_table() -> None:
     assert exact_table(document) in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/rivals.md", "docs/performance.md", "docs/results.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
+)
 def test_the_tables_of_a_page_are_those_of_the_results(page: str) -> None:
     text = (ROOT / page).read_text()
     assert renewed(text, ROOT) == text, "python -m exactk.bench.tables makes them anew"

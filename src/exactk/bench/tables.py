@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from exactk.bench import reproduced, speed_tables
+from exactk.bench import reproduced, service_tables, speed_tables
 from exactk.evaluation.table import Comparison, Row
 from exactk.evaluation.verdict import markdown
 
@@ -138,6 +138,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "decode_cuda_table": speed_tables.decode_cuda_table,
     "train_cuda_table": speed_tables.train_cuda_table,
     "growth_table": speed_tables.growth_table,
+    "serve_table": service_tables.serve_table,
+    "soak_table": service_tables.soak_table,
     "reproduced": reproduced.full,
     "reproduced_short": reproduced.short,
 }
@@ -154,6 +156,6 @@ def renewed(text: str, root: Path) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ("README.md", "docs/rivals.md", "docs/performance.md", "docs/results.md"):
+    for name in sys.argv[1:] or ["README.md", *map(str, sorted(Path("docs").glob("*.md")))]:
         page = Path(name)
         page.write_text(renewed(page.read_text(encoding="utf-8"), Path()), encoding="utf-8")
