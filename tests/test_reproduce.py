@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from exactk.data.movielens import build_movielens
 from exactk.errors import InputError
 from exactk.evaluation import metrics
 from exactk.evaluation.judging import Scores, judged
-from exactk.reproduce import PARTS, figures, methods, paper
+from exactk.reproduce import PARTS, figures, main_table, methods, paper
 from exactk.reproduce.attention import most_attended, most_telling, tidy
 from exactk.reproduce.cells import Cell, Options, Result, run_cells
 from exactk.reproduce.graded import Graded, ridge
@@ -183,6 +184,33 @@ def test_a_table_puts_the_papers_figure_beside_ours() -> None:
     }  # fmt: skip
     told = reproduced.table("main", [row])
     assert "| BPR | 0.500 ± 0.010 | 0.260 ± 0.002 | 0.3040 | 0.2050 | < 0.001 | 2 |" in told
+
+
+def test_a_worlds_table_shows_what_cards_are_truly_worth() -> None:
+    row = {
+        "column": "world", "method": "GAttN, guided", "kind": "ours", "seeds": [0, 1], "P": 0.5, "P_sd": 0.01,
+        "HR": 0.26, "HR_sd": 0.002, "value": 0.55, "value_sd": 0.004, "share_of_optimum": 0.861,
+    }  # fmt: skip
+    told = reproduced.table("main", [row])
+    assert "| GAttN, guided | 0.500 ± 0.010 | 0.260 ± 0.002 |  |  |  | 2 | 0.550 ± 0.004 | 86.1% |" in told
+
+
+def test_on_a_world_methods_are_tested_by_true_value() -> None:
+    def valued(found: Result, method: str, value: float) -> Result:
+        scores = tuple(replace(s, value=np.full(len(s.request), value)) for s in found.ways["only"])
+        return replace(found, cell=Cell("world", method), ways={"only": scores})
+
+    clicks = [1.0, 0.0, 1.0, 0.0, 1.0]
+    results = {
+        "guided": valued(result([0.0] * 5), "guided", 0.6),  # guesses clicks worse, shows better cards
+        "bpr": valued(result(clicks), "bpr", 0.5),
+        "deeprank": valued(result(clicks), "deeprank", 0.4),
+    }
+    [ahead, sure] = main_table._goals("world", results)
+    assert ahead.name == "world: ahead of the best baseline (BPR), difference in true value"
+    assert ahead.measured == pytest.approx(0.1)
+    assert ahead.met
+    assert sure.measured == pytest.approx(2 / 16)  # four users, all one way: 2 of 16 sign patterns
 
 
 def test_pictures_are_drawn_from_the_rows_alone(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def _main(column: str, rows: Rows) -> str:
     valued = any("value" in row for row in own)
     heads = ["method", "P@K", "HR@K", "paper's P@K", "paper's HR@K", "p against ours", "seeds"]
     return f"**{column}**\n\n" + _lines(
-        [*heads, "share of the optimum"] if valued else heads,
+        [*heads, "true value", "of the optimum"] if valued else heads,
         [
             (
                 row["method"],
@@ -112,11 +112,15 @@ def _main(column: str, rows: Rows) -> str:
                 *_printed(row),
                 _p(row),
                 len(row["seeds"]),
-                *([f"{row['share_of_optimum']:.3f}" if "share_of_optimum" in row else ""] if valued else []),
+                *((spread(row, "value"), _share(row)) if valued else ()),
             )
             for row in own
         ],
     )
+
+
+def _share(row: Mapping[str, Any]) -> str:
+    return f"{row['share_of_optimum']:.1%}" if "share_of_optimum" in row else ""
 
 
 def _p(row: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Tables of README and docs, made from committed results: what stands there was measured.
 
 Knows the shape of `results/*.json`, no benchmark. `python -m exactk.bench.tables` writes every block anew; a block
-stands between `<!-- made from results/NAME.json: TABLE -->` and `<!-- end -->`.
+stands between `<!-- made from results/NAME.json: TABLE -->` and `<!-- end -->`, several results parted by commas.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ DENSITY = 0.9
 OURS = ("ours", "yours")
 NUM_RIVALS = 5  # of a short table: the strongest; chance and popularity stand there, too
 NAMES = {"pair_value": "pair value + exact search", "policy": "GAttN + RLfD"}
-BLOCK = re.compile(r"(<!-- made from (results/[\w.-]+\.json): (\w+) -->\n)(.*?)(\n<!-- end -->)", re.DOTALL)
+_RESULT = r"results/[\w.-]+\.json"
+BLOCK = re.compile(
+    rf"(<!-- made from ({_RESULT}(?:, {_RESULT})*): (\w+) -->\n)(.*?)(\n<!-- end -->)", re.DOTALL
+)
 
 
 def exact_table(document: dict[str, Any]) -> str:
@@ -87,6 +90,31 @@ def _short_row(row: Row) -> str:
     return f"| {name} | {row.value.estimate:.4f} | {share:.1%} | {row.ms_alone:.2g} |"
 
 
+def strength_table(*documents: dict[str, Any]) -> str:
+    """Worlds side by side: what our two methods gain over the best rival, most of which score single items."""
+    lines = [
+        "| world | the best rival | its true value | pair value + exact | GAttN + RLfD |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for document in documents:
+        found, world = Comparison.of(document), document["facts"]["world"]
+        assert found.strongest_rival is not None
+        rival = found.row(found.strongest_rival)
+        assert rival.value is not None
+        gains = [_gain(found, way, rival.value.estimate) for way in ("pair value + exact", "GAttN + RLfD")]
+        name = f"strength {world['strength']:g}" + (f", theme {world['theme']:g}" if world["theme"] else "")
+        lines.append(f"| {name} | {rival.way} | {rival.value.estimate:.4f} | {' | '.join(gains)} |")
+    return "\n".join(lines)
+
+
+def _gain(found: Comparison, way: str, base: float) -> str:
+    """+14.2% (p 0.0001)."""
+    row = next(row for row in found.rows if row.kind in OURS and row.way.startswith(way))
+    assert row.difference is not None
+    assert row.p_value is not None
+    return f"{row.difference.estimate / base:+.1%} (p {row.p_value:.4f})"
+
+
 def trust_table(document: dict[str, Any]) -> str:
     """Bias and coverage where the support check answers, and where it does not what believing would have brought."""
     lines = [
@@ -126,10 +154,11 @@ def _seconds(milliseconds: float) -> str:
     return f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.3g} ms"
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+TABLES: dict[str, Callable[..., str]] = {
     "exact_table": exact_table,
     "full_comparison": full_comparison,
     "short_comparison": short_comparison,
+    "strength_table": strength_table,
     "trust_table": trust_table,
     "evaluate_table": evaluate_table,
     "goal_table": speed_tables.goal_table,
@@ -149,8 +178,8 @@ def renewed(text: str, root: Path) -> str:
     """A page with each of its blocks made anew from the results under `root`."""
 
     def block(match: re.Match[str]) -> str:
-        document = json.loads((root / match[2]).read_text(encoding="utf-8"))
-        return f"{match[1]}{TABLES[match[3]](document)}{match[5]}"
+        documents = [json.loads((root / name).read_text(encoding="utf-8")) for name in match[2].split(", ")]
+        return f"{match[1]}{TABLES[match[3]](*documents)}{match[5]}"
 
     return BLOCK.sub(block, text)
 

@@ -20,8 +20,10 @@ def compare(
         [], "--method", help="One method, or module:function; may be repeated. All of them by default."
     ),
     skip: list[str] = typer.Option([], "--skip", help="A method to leave out; may be repeated."),
-    model: Path | None = typer.Option(
-        None, "--model", help="A trained model to judge beside them; the table is left in it for the studio."
+    models: list[Path] = typer.Option(
+        [],
+        "--model",
+        help="A trained model to judge beside them; the table is left in it for the studio. May be repeated.",
     ),
     seeds: list[int] = typer.Option([0], "--seed", help="May be repeated."),
     trials: int = typer.Option(4, "--trials", min=1, help="Settings each method may try."),
@@ -49,7 +51,7 @@ def compare(
     from exactk.rivals.contract import QUICK, Budget
 
     named = [name for name in methods or methods_for(quick) if name not in skip]
-    chosen: list[Any] = [*named, *([Existing.load(model)] if model else [])]
+    chosen: list[Any] = [*named, *map(Existing.load, models)]
     folder = out or Path("runs") / f"compare-{data.resolve().name}{'-quick' * quick}"
     talk(f"results are kept in {folder}: the same command goes on where it was stopped")
     budget = QUICK if quick else Budget(trials=trials, epochs=epochs)
@@ -64,7 +66,7 @@ def compare(
     document = plain(document_of(found, quick, shlex.join(["exactk", *sys.argv[1:]])))
     if keep is not None:
         keep_json(document, keep)
-    if model is not None:
+    for model in models:
         keep_json(plain(studio_table(found)), model / "comparison.json")
     if plot is not None:
         talk(f"written: {value_against_latency(found, plot)}")

@@ -18,7 +18,7 @@ from exactk.models.triples import joined, nobody
 from exactk.problem.batch import Batch
 from exactk.search.steps import Steps
 
-START = 10.0  # of the scale: samples then stay near the card a search would take, and differ in near ties
+START = 3.0  # of the scale: a step then prefers a gain of one in the log-odds twenty to one
 
 
 class Gains(NamedTuple):

@@ -26,7 +26,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "leak-free": (
         "best_graded", "best_ids", *PAPERS_OWN, "mf_graded", "mf-softmax", "popularity", "least-seen",
     ),
-    "world": ("best", "paper", "deeprank", "bpr", "listwise-mhsa", "popularity"),
+    "world": ("guided", *PAPERS_OWN, "pair_value", "mf-softmax", "popularity"),
 }  # fmt: skip
 QUICK = ("paper", "mf-softmax", "popularity", "least-seen")
 COUNTED_ONCE = ("popularity", "least-seen")  # nothing random in them: one seed is all seeds
@@ -81,16 +81,21 @@ def _rows(column: str, results: dict[str, Result], place: Place, options: Option
         if printed is not None:
             row["paper_P"], row["paper_HR"] = printed
         if result is not ours and result.ways and ours.ways:
-            row["ours_minus_this"] = difference(ours, result)
+            row["ours_minus_this"] = difference(ours, result, headline(column))
         rows.append(row)
     if column == "world":
         _add_shares(rows, results, place, options)
     return sorted(rows, key=lambda row: -row.get("value", row.get("P", -1.0)))
 
 
+def headline(column: str) -> str:
+    """What methods are tested by: the click found, or on a world what the card is truly worth."""
+    return "value" if column == "world" else "precision"
+
+
 def kind(method: str) -> str:
     """Whose it is: ours, the paper's table, a probe that nobody could serve, or a plain baseline beyond the paper."""
-    if method.startswith(("best", "pair_value")):
+    if method.startswith(("best", "pair_value", "guided")):
         return "ours"
     if method in PAPERS_OWN:
         return "paper"
@@ -114,7 +119,7 @@ def _add_shares(
 def _goals(column: str, results: dict[str, Result]) -> list[Goal]:
     """The goals of a column, as far as the rows they speak of were run."""
     ours = next(iter(results.values()))
-    if not ours.ways or column == "world":
+    if not ours.ways:
         return []
     told = figures(ours)
     goals = [
@@ -129,10 +134,12 @@ def _goals(column: str, results: dict[str, Result]) -> list[Goal]:
     ]
     rivals = [r for m, r in results.items() if kind(m) in ("paper", "beyond") and r.ways]
     if rivals:
-        strongest = best_of(rivals)
-        tested = difference(ours, strongest)
+        figure = headline(column)
+        strongest = best_of(rivals, figure)
+        tested = difference(ours, strongest, figure)
         name = f"{column}: ahead of the best baseline ({label(strongest.cell.method)})"
-        goals.append(Goal(f"{name}, difference in P@K", tested["difference"], 0.0, "least"))
+        what = "true value" if figure == "value" else "P@K"
+        goals.append(Goal(f"{name}, difference in {what}", tested["difference"], 0.0, "least"))
         if column != "leak-free":
             goals.append(Goal(f"{name}, p", tested["p"], SURE, "most"))
     popularity = results.get("popularity")

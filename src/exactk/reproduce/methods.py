@@ -108,7 +108,7 @@ own_loo = Trained(
 )  # fmt: skip
 own_affinity_16 = Trained("paper", (*_CLICKED, "policy.affinity=16", "training.learning_rate=0.003"))
 best_ids = Trained("best-ids", beams=True)
-best = Trained("best")
+guided = Trained("guided")
 pair_value = Trained("best", ("model=pair_value",))
 
 # Graded ratings of the train side, chosen by five-fold cross-validation within them.

@@ -26,7 +26,7 @@ LABELS: dict[str, str] = {
     "least-seen": "least seen (leak probe)",
     "random": "random",
     "best_ids": "GAttN, best-ids",
-    "best": "best",
+    "guided": "GAttN, guided",
     "pair_value": "pair value + exact",
     "mf_graded": "MF on graded ratings",
     "best_graded": "graded ratings and genres + exact",
