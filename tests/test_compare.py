@@ -342,6 +342,20 @@ def test_an_interrupted_comparison_goes_on_with_what_is_missing(
 
 
 @pytest.mark.usefixtures("import_test_methods")
+def test_a_report_fits_nothing_and_names_what_other_settings_made(log: Dataset, tmp_path: Path) -> None:
+    first = compare(log, ["popularity"], out=tmp_path, budget=TINY, jobs=1, tell=lambda _: None)
+    other = replace(TINY, epochs=TINY.epochs + 1)
+    told: list[str] = []
+    found = compare(
+        log, ["popularity", "random"], out=tmp_path, budget=other, tell=told.append, run=False
+    )  # fmt: skip
+    assert not [line for line in told if "jobs to run" in line]
+    assert found.row("popularity greedy").precision == first.row("popularity greedy").precision
+    assert found.facts["made_earlier"] == ["popularity"]
+    assert found.skipped == {"random": "it was never run"}
+    assert any("Kept from earlier runs" in sentence for sentence in verdict(found))
+
+
 def test_a_method_that_never_ends_is_stopped(log: Dataset, tmp_path: Path) -> None:
     found = compare(
         log,

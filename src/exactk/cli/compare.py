@@ -34,6 +34,9 @@ def compare(
         None, "--out", help="Folder for results (runs/compare-DATA): run again, only what is missing is run."
     ),
     jobs: int | None = typer.Option(None, "--jobs", min=1, help="Processes; as many as cores by default."),
+    report_only: bool = typer.Option(
+        False, "--report", help="Fit nothing: report what earlier runs left in --out, and models given."
+    ),
     quick: bool = typer.Option(
         False, "--quick", help="Few methods, few rows, a small budget; marked as such."
     ),
@@ -58,7 +61,7 @@ def compare(
     try:
         found = run(
             Dataset.open(data), chosen, seeds=seeds, out=folder, jobs=jobs, budget=budget, quick=quick,
-            max_test=max_test, limit_seconds=limit,
+            max_test=max_test, limit_seconds=limit, run=not report_only,
         )  # fmt: skip
     except KeyboardInterrupt as stopped:  # the command line's library would say nothing
         talk(f"exactk: {str(stopped) or 'interrupted'}")

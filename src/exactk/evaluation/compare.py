@@ -100,13 +100,15 @@ def compare(
     max_test: int = 10_000,
     limit_seconds: float | None = None,
     tell: Tell | None = None,
+    run: bool = True,
 ) -> Comparison:
     """Fit `methods` (all of them by default) on train, tune on valid, judge on at most `max_test` test requests.
 
     A method is a name of `method_names()`, `module:function` of a fit(train, valid, budget), or a recommender that is
     fitted already; with fitted ones only, a Dataset is taken as the test part itself. Results are kept in `out`, one
     file per method and seed: called again with the same folder, only what is missing is run. A method that fails
-    is listed with its reason. `quick`: few methods, few rows, a small budget.
+    is listed with its reason. `quick`: few methods, few rows, a small budget. Without `run` nothing is fitted: what
+    earlier runs left in `out` is reported, and which of it was made by other code or settings than now.
     """
     say = tell or _to_stderr
     budget = budget or (QUICK if quick else Budget())
@@ -138,13 +140,16 @@ def compare(
             for seed in seeds
             for name, place in places.items()
         ]
-        run_all(work, jobs or os.cpu_count() or 1, say, limit_seconds)
+        if run:
+            run_all(work, jobs or os.cpu_count() or 1, say, limit_seconds)
+        older = sorted({job.name for job in work if job.path.exists() and not job.finished()})
         entries = [*_entries(work, seeds), *(_judged_entry(one, test) for one in existing)]
         truth = Truth.of(test)
         logged = _logged(Logs(test, train.vocabulary()), entries)
         optimum = None if truth is None else _optimum(folder, truth, entries, say)
         models = _opinions(train, valid, test, entries, logged, budget, say)
-    return compared(entries, logged, optimum, _describe(train, valid, test, budget), seeds, models)
+    facts = {**_describe(train, valid, test, budget), **({} if run else {"made_earlier": older})}
+    return compared(entries, logged, optimum, facts, seeds, models)
 
 
 def _place(name: str) -> str:

@@ -26,6 +26,9 @@ def verdict(found: Comparison) -> list[str]:
     said += _logs(found)
     if found.skipped:
         said.append(f"Not in the table: {'; '.join(f'{way} ({why})' for way, why in found.skipped.items())}.")
+    if found.facts.get("made_earlier"):
+        named = ", ".join(found.facts["made_earlier"])
+        said.append(f"Kept from earlier runs, by other code or settings than now: {named}.")
     if found.facts.get("without_valid_card"):
         said.append(
             f"{found.facts['without_valid_card']} test requests have no valid card and were left out."
