@@ -99,12 +99,13 @@ def speeds(config: Config, quick: bool) -> dict[str, list[float]]:
 
     def task_of(threads: int) -> Task:
         policy = Policy(config.policy, SIZES, Generator().manual_seed(1))
-        bind = CompiledTraining(policy, threads).steps if threads else None
+        compiled = CompiledTraining(policy, threads).lesson(reward, 0.0, config.training) if threads else None
 
         def loss(batch: Batch, progress: float, g: Generator) -> Step:
-            return policy_step(policy, reward, 0.0, config.training, batch, progress, g, bind)
+            step = None if compiled is None else compiled(batch, progress, g)
+            return step or policy_step(policy, reward, 0.0, config.training, batch, progress, g)
 
-        return Task("policy", policy, source, steps, loss)
+        return Task("policy", policy, source, steps, loss, flat=None if compiled is None else compiled.flat)
 
     tasks = {way: task_of(threads) for way, threads in THREADS.items()}
     rates: dict[str, list[float]] = {way: [] for way in tasks}

@@ -107,8 +107,11 @@ def copied(x, at, k, to, size):
 
 @inner
 @no_type_check
-def replay_kept(s, at, p, q, w, turned, vectors, tape, first, k, begin, cards, N, span, scores):
-    """The scores before each choice of cards [P, K] of one request, into scores [P, K, N]; k begins with zeros."""
+def replay_kept(s, at, p, q, turned, vectors, tape, first, k, begin, cards, N, span):
+    """Decode along cards [P, K] of one request; k begins with zeros.
+
+    Returns where in k the rows of scores lie, `span` apart; they lack the sum of the pointer's v.
+    """
     D, R, (P, K) = s.width, q.size, cards.shape
     nodes = first + p.nodes + s.layers * ((N + 3) // 4 * 4) * D
     for t in range(K):
@@ -142,33 +145,26 @@ def replay_kept(s, at, p, q, w, turned, vectors, tape, first, k, begin, cards, N
         s, at, p, turned, vectors, tape, first, k,
         begin + q.both, begin + q.glimpse, begin + q.attention, begin + q.query, num, N, span, padded,
     )  # fmt: skip
-    constant = ZERO
-    for d in range(D):
-        constant += w[at.pointer_vector + d]
-    for i in range(P):
-        for t in range(K):
-            r = 0 if t == 0 else 1 + (t - 1) * P + i
-            for n in range(N):
-                scores[i, t, n] = k[padded + r * span + n] + constant
+    return padded
 
 
 @inner
 @no_type_check
-def point_back(s, at, p, q, w, tape, first, k, begin, x, of, g, wanted, P, K, N, span):
-    """Gradients `wanted` [P, K, N] at the scores to those of d_t [rows, 2 D], nodes, keys and weights.
+def row_of(path, t, num_paths):
+    """The row of the recurrence before choice t of a path."""
+    return 0 if t == 0 else 1 + (t - 1) * num_paths + path
+
+
+@inner
+@no_type_check
+def point_back(s, at, p, q, w, tape, first, k, begin, x, of, g, num, N, span):
+    """Gradients at `num` rows of scores, in scratch x, to those of d_t [rows, 2 D], nodes, keys and weights.
 
     `of` names the places in x: nodes, the two sets of keys (all begun at zero), rows [d; c], two queries, scores.
     """
     D = s.width
     nodes, glimpse_keys, pointer_keys, both, query, glimpse, scores, nodes_t = of
-    num = 1 + (K - 1) * P
     kept = first + p.nodes + s.layers * ((N + 3) // 4 * 4) * D
-    clear(x, scores, num * span)
-    for i in range(P):
-        for t in range(K):
-            r = 0 if t == 0 else 1 + (t - 1) * P + i
-            for n in range(N):
-                x[scores + r * span + n] += wanted[i, t, n]
     for r in range(num):
         back_through_additive(
             x, scores + r * span, tape, first + p.pointer_keys, span, k, begin + q.query + r * D,

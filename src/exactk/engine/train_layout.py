@@ -14,6 +14,7 @@ from torch import Tensor
 from exactk.engine.compiled import rounded
 from exactk.engine.train_decoder import Rows
 from exactk.engine.train_encoder import Spots, Tape, TrainSizes
+from exactk.engine.train_inputs import InputSpots
 from exactk.models.policy import Policy
 
 
@@ -61,8 +62,8 @@ def spots_of(s: TrainSizes) -> Spots:
 
 
 @lru_cache(maxsize=16)
-def matrices_of(s: TrainSizes) -> np.ndarray:
-    """Begin, rows and columns of each matrix the forward pass multiplies by."""
+def matrices_of(s: TrainSizes, into: InputSpots | None = None) -> np.ndarray:
+    """Begin, rows and columns of each matrix the forward pass multiplies by; the input layer's where it is known."""
     at, D, F = spots_of(s), s.width, s.feed_forward_size
     found = [(at.embed, D, D), (at.glimpse_query, D, D), (at.pointer_query, D, 2 * D)]
     for layer in range(s.layers):
@@ -76,6 +77,8 @@ def matrices_of(s: TrainSizes) -> np.ndarray:
     for layer in range(s.decoder_layers):
         own = at.cells + layer * at.cell_size
         found += [(own, 4 * D, D), (own + 4 * D * D, 4 * D, D)]
+    if into is not None and into.size:
+        found += [(into.item, D, into.size), (into.user, D, into.size)]
     return np.array(found, np.int64)
 
 
@@ -104,6 +107,11 @@ def tape_of(s: TrainSizes, N: int) -> Tape:
     return Tape._make(
         (absent, inputs, nodes, layers, layer.end, *within, glimpse_keys, pointer_keys, own.end)
     )
+
+
+def encode_room(s: TrainSizes, N: int) -> int:
+    """Scratch of `encode_kept`."""
+    return max(rounded(N), 4 * s.width, s.feed_forward_size) + s.width * rounded(N) + rounded(N, 4) * s.width
 
 
 @lru_cache(maxsize=64)

@@ -1,7 +1,7 @@
-"""A policy's training step without torch's overhead: the same cards, scores and gradients from compiled calls.
+"""A policy's training without torch's overhead: the same cards, scores and gradients from compiled calls.
 
 Knows what the kernels cannot do (GRU cells, three projections, odd widths, rules that need look-ahead); there the model
-itself answers. Losses, rewards, input layer and optimiser stay torch's.
+itself answers. Whole steps are `lesson.py`'s; where those cannot be, losses, rewards and input layer are torch's.
 """
 
 from __future__ import annotations
@@ -13,28 +13,31 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from exactk.engine.compiled import aligned, rounded
+from exactk.config import TrainingConfig
+from exactk.engine.compiled import rounded
+from exactk.engine.lesson import CompiledLesson
 from exactk.engine.sharing import shared
 from exactk.engine.train_encoder import TrainSizes
 from exactk.engine.train_kernel import back_each, draw_each, encode_each, replay_each, turn
 from exactk.engine.train_layout import (
     back_places,
     draw_places,
+    encode_room,
     matrices_of,
     rows_of,
     spots_of,
     tape_of,
     weights_of,
 )
+from exactk.engine.working_memory import WorkingMemory, slice_of
+from exactk.models.ensemble import Ensemble
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible
 from exactk.search.sample import Sampled
 from exactk.search.steps import Steps
-
-GRAIN, MOST_SLICES = 8, 16  # requests a thread takes at once, at least; slices of a batch, at most
 
 
 def known(policy: Policy) -> bool:
@@ -57,7 +60,7 @@ class CompiledTraining:
         )
         self.spots = spots_of(self.sizes)
         self.parameters = weights_of(policy)
-        self._kept: dict[Any, np.ndarray] = {}
+        self.array = WorkingMemory().array
         self._where = 0
         self._arrays: list[np.ndarray] = []
 
@@ -67,19 +70,23 @@ class CompiledTraining:
             return self.policy.steps(batch)
         return CompiledSteps(self, batch)
 
+    def lesson(
+        self, reward: Ensemble | None, caution: float, config: TrainingConfig
+    ) -> CompiledLesson | None:
+        """Whole steps, where the kernels know the network and the settings."""
+        policy = self.policy
+        tables = [m for m in policy.modules() if isinstance(m, nn.Embedding)]
+        usual = not any(table.sparse for table in tables) and self.parameters[0].device.type == "cpu"
+        if not (self.known and usual) or policy.affinity is not None or config.baseline == "greedy":
+            return None
+        return CompiledLesson(policy, self.sizes, self.threads, reward, caution, config)
+
     def joined(self) -> np.ndarray:
         """All weights as they are now, one after the other."""
         where = self.parameters[0].data_ptr()
         if where != self._where:  # the module was moved
             self._where, self._arrays = where, [part.detach().numpy().ravel() for part in self.parameters]
         return np.concatenate(self._arrays)
-
-    def array(self, name: str, thread: int, size: int) -> np.ndarray:
-        """A thread's working memory, made once; its first numbers are zero and stay so."""
-        found = self._kept.get((name, thread))
-        if found is None or len(found) < size:
-            found = self._kept[name, thread] = aligned(size)
-        return found
 
     def share(self, num_requests: int, call: Callable[[int, int, int], Any]) -> list[Any]:
         """call(thread, first, last) over all requests, on as many threads as there are slices for."""
@@ -96,14 +103,9 @@ class CompiledTraining:
         return [told for own in shared(threads, work) for told in own]
 
 
-def slice_of(num_requests: int) -> int:
-    """How many requests' gradients are summed together: whatever the number of threads, so that all learn alike."""
-    return max(GRAIN, -(-num_requests // MOST_SLICES))
-
-
-def faster(policy: Policy) -> Callable[[Batch], Any]:
-    """How to walk a policy's batches in training: `phases.Run.faster`."""
-    return CompiledTraining(policy).steps
+def faster(policy: Policy) -> CompiledTraining:
+    """How a policy's steps are taken in training: `phases.Run.faster`."""
+    return CompiledTraining(policy)
 
 
 class CompiledSteps:
@@ -123,9 +125,7 @@ class CompiledSteps:
         self.tape_places = tape_of(s, N)
         self.tape = training.array("tape", 0, B * self.tape_places.end)
         inputs, present = self.inputs.detach().numpy(), batch.present.numpy()
-        size = (
-            max(rounded(N), 4 * s.width, s.feed_forward_size) + s.width * rounded(N) + rounded(N, 4) * s.width
-        )
+        size = encode_room(s, N)
         training.share(B, lambda thread, first, last: encode_each(
             first, last, s, at, self.tape_places, w, self.turned, inputs, present, self.tape,
             training.array("encode", thread, size),

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from exactk.errors import ConfigError, ExactKError
 from exactk.learning import checkpoint, ranks
+from exactk.learning.flat import Flat
 from exactk.learning.optimiser import Optimiser
 from exactk.learning.pace import FitSettings, learning_rate
 from exactk.learning.process import (
@@ -44,10 +45,14 @@ class TrainingStopped(KeyboardInterrupt):
 
 
 class Step(NamedTuple):
-    """What a task makes of one batch: the loss to descend, and scalars worth reporting."""
+    """What a task makes of one batch: the loss to descend, and scalars worth reporting.
+
+    With `back`, the gradients are in place already, and the loss is a number without a past.
+    """
 
     loss: Float[Tensor, ""]
     figures: dict[str, Float[Tensor, ""]]
+    back: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ class Task:
     steady: bool = (
         False  # the loss depends on the batch alone, not on progress, and reads nothing from the device
     )
+    flat: Flat | None = None  # where the module's parameters lie side by side
 
 
 def fit(
@@ -116,7 +122,7 @@ class _Run:
         self.task, self.settings, self.listeners = task, settings, listeners
         self.device = torch.device(settings.device)
         self.path = None if folder is None else folder / f"{task.name}.safetensors"
-        self.optimiser = Optimiser(task.module, settings.learning_rate, settings.weight_decay)
+        self.optimiser = Optimiser(task.module, settings.learning_rate, settings.weight_decay, task.flat)
         self.generator = Generator(settings.device).manual_seed(settings.seed)
         self.ranks = ranks.current()
         self.lesson: Callable[[Batch, float, Generator], Step] = task.loss
@@ -151,6 +157,7 @@ class _Run:
         step = None if self.recorder is None else self.recorder(batch)
         if step is None:
             step = self.lesson(batch, self.step / self.total_steps, self.generator)
+        if not step.back:
             self.optimiser.zero_grad()
             weight = self.task.weight(self.batch)
             (step.loss if weight == 1.0 else step.loss * weight).backward()  # type: ignore[no-untyped-call]

@@ -11,21 +11,34 @@ import torch
 from torch import Tensor, nn
 
 from exactk.learning import checkpoint
+from exactk.learning.flat import Flat
 
 
 class Optimiser:
-    """AdamW, and beside it SparseAdam for tables whose gradients are sparse; weight decay leaves those alone."""
+    """AdamW, and beside it SparseAdam for tables whose gradients are sparse; weight decay leaves those alone.
 
-    def __init__(self, module: nn.Module, learning_rate: float, weight_decay: float) -> None:
+    With `flat`, which holds all parameters of the module, one tensor is moved instead of many, to the same end.
+    """
+
+    def __init__(
+        self, module: nn.Module, learning_rate: float, weight_decay: float, flat: Flat | None = None
+    ) -> None:
         tables = [m.weight for m in module.modules() if isinstance(m, nn.Embedding) and m.sparse]
         apart = {id(table) for table in tables}
         dense = [p for p in module.parameters() if p.requires_grad and id(p) not in apart]
         self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.flat = flat
+        if flat is not None:
+            self.order = places_of(dense, flat.parameters)
+            self.parameters = dense = [flat.weights]
         self.dense = torch.optim.AdamW(dense, lr=learning_rate, weight_decay=weight_decay, fused=True)
         self.sparse = torch.optim.SparseAdam(tables, lr=learning_rate) if tables else None
 
     def zero_grad(self) -> None:
         """Forget the gradients of the last step."""
+        if self.flat is not None:
+            self.flat.gradient.zero_()
+            return
         for part in self._parts():
             part.zero_grad()
 
@@ -52,20 +65,52 @@ class Optimiser:
             part.step()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its memory, for a checkpoint."""
-        kept = checkpoint.filed("optimiser", checkpoint.optimiser_tensors(self.dense))
+        """Its memory, for a checkpoint: by parameters in the module's order, whether they are flat or not."""
+        memory = checkpoint.optimiser_tensors(self.dense)
+        kept = checkpoint.filed("optimiser", memory if self.flat is None else self._apart(memory, self.flat))
         if self.sparse is not None:
             kept |= checkpoint.filed("sparse", checkpoint.optimiser_tensors(self.sparse))
         return kept
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Take its memory back."""
-        checkpoint.restore_optimiser(self.dense, saved.part("optimiser"))
+        memory = saved.part("optimiser")
+        checkpoint.restore_optimiser(
+            self.dense, memory if self.flat is None else self._together(memory, self.flat)
+        )
         if self.sparse is not None:
             checkpoint.restore_optimiser(self.sparse, saved.part("sparse"))
 
+    def _apart(self, memory: dict[str, Tensor], flat: Flat) -> dict[str, Tensor]:
+        """The memory of the one tensor as that of its parts."""
+        kept: dict[str, Tensor] = {}
+        for key, t in memory.items():
+            name = key.split("/")[1]
+            parts = flat.parted(t) if t.dim() else [t] * len(self.order)
+            kept |= {f"{index}/{name}": parts[place] for index, place in enumerate(self.order)}
+        return kept
+
+    def _together(self, memory: dict[str, Tensor], flat: Flat) -> dict[str, Tensor]:
+        """The opposite."""
+        joined: dict[str, Tensor] = {}
+        for name in {key.split("/")[1] for key in memory}:
+            parts = [memory[f"{index}/{name}"] for index in range(len(self.order))]
+            if not parts[0].dim():
+                joined[f"0/{name}"] = parts[0]
+                continue
+            whole = joined[f"0/{name}"] = torch.empty_like(flat.weights.data)
+            for part, place in zip(parts, self.order, strict=True):
+                flat.parted(whole)[place].copy_(part)
+        return joined
+
     def _parts(self) -> list[torch.optim.Optimizer]:
         return [self.dense] if self.sparse is None else [self.dense, self.sparse]
+
+
+def places_of(parameters: list[nn.Parameter], among: list[Tensor]) -> list[int]:
+    """Where each parameter stands among others."""
+    found = {id(parameter): place for place, parameter in enumerate(among)}
+    return [found[id(parameter)] for parameter in parameters]
 
 
 def with_sparse_gradients(*modules: nn.Module | None) -> None:

@@ -25,7 +25,7 @@ from exactk.learning.fit import fit
 from exactk.learning.optimiser import with_sparse_gradients
 from exactk.learning.pace import fit_settings
 from exactk.learning.progress import Figures, Listener
-from exactk.learning.rlfd import Binding
+from exactk.learning.rlfd import Faster
 from exactk.learning.tasks import Data, Measure, policy_task, predictions, value_task
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
@@ -73,9 +73,7 @@ class Run:
     folder: Path | None = None
     resume: bool = False
     listeners: Sequence[Listener] = ()
-    faster: Callable[[Policy], Binding] | None = (
-        None  # how to walk batches in training, where not by the model
-    )
+    faster: Callable[[Policy], Faster] | None = None  # how steps are taken, where not by the model
 
 
 def train(
@@ -116,8 +114,8 @@ def train(
         )
         if models.policy.guide is not None:
             models.policy.guide.freeze()
-        bind = None if run.faster is None else run.faster(models.policy)
-        task = policy_task(models.policy, models.value, phase_2, config, measure, bind)
+        faster = None if run.faster is None else run.faster(models.policy)
+        task = policy_task(models.policy, models.value, phase_2, config, measure, faster)
         settings = fit_settings(config.training, config.training, device.type)
         history += fit(task, settings, run.folder, run.resume, run.listeners)
     return Trained(models, calibration, tuple(history))

@@ -83,7 +83,7 @@ class Recorder:
             with torch.cuda.graph(graph):
                 step = self._walk(held)
         figures = {name: value.detach() for name, value in step.figures.items()}
-        told = step._replace(loss=step.loss.detach(), figures=figures)
+        told = step._replace(loss=step.loss.detach(), figures=figures, back=True)
         return Recording(graph, held, told, [p.grad for p in self.parameters])
 
     def _walk(self, batch: Batch) -> Step:

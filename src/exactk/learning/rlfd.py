@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,6 +17,7 @@ from torch.nn import functional
 from exactk.config import TrainingConfig
 from exactk.learning import explore, losses
 from exactk.learning.fit import Step
+from exactk.learning.flat import Flat
 from exactk.models.ensemble import Ensemble
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
@@ -25,6 +26,47 @@ from exactk.search.sample import Distributions, log_prob_of
 from exactk.search.steps import Steps, log_probabilities
 
 Binding = Callable[[Batch], Steps[Any]]
+
+
+class Stage(NamedTuple):
+    """What of the settings changes as training goes on."""
+
+    from_reward: bool  # REINFORCE has begun
+    temperature: float
+    bonus: float  # per nat of entropy
+
+    @classmethod
+    def at(cls, config: TrainingConfig, has_reward: bool, progress: float) -> Stage:
+        """After this share of all steps."""
+        begun = has_reward and config.alpha < 1 and progress * config.epochs >= config.warm_start_epochs
+        temperature_end = config.temperature_end or config.temperature
+        entropy_end = config.entropy if config.entropy_end is None else config.entropy_end
+        return cls(
+            begun,
+            explore.scheduled(config.temperature, temperature_end, progress),
+            explore.scheduled(config.entropy, entropy_end, progress),
+        )
+
+
+@runtime_checkable
+class Lesson(Protocol):
+    """`policy_step` by other means: the same step, its gradients in place; None where it must be taken as usual."""
+
+    flat: Flat  # all parameters of the policy, and their gradients
+
+    def __call__(self, batch: Batch, progress: float, generator: Generator) -> Step | None:
+        """One batch."""
+
+
+@runtime_checkable
+class Faster(Protocol):
+    """A policy's training by other means than the model's own, with the same answers."""
+
+    def steps(self, batch: Batch) -> Steps[Any]:
+        """The policy bound to a batch."""
+
+    def lesson(self, reward: Ensemble | None, caution: float, config: TrainingConfig) -> Lesson | None:
+        """Whole steps, where these settings allow it."""
 
 
 class Paths(NamedTuple):
@@ -50,12 +92,8 @@ def policy_step(
 
     `bind` makes the policy's `Steps` for a batch, where another way than the model's own is wanted.
     """
-    learns_from_reward = (
-        reward is not None and config.alpha < 1 and progress * config.epochs >= config.warm_start_epochs
-    )
-    temperature = explore.scheduled(
-        config.temperature, config.temperature_end or config.temperature, progress
-    )
+    stage = Stage.at(config, reward is not None, progress)
+    learns_from_reward, temperature = stage.from_reward, stage.temperature
     if config.shuffle_card and batch.card is not None:
         batch = replace(batch, card=shuffled(batch.card, generator))
     feasible, steps = Feasible.of(batch), (bind or policy.steps)(batch)
@@ -80,14 +118,11 @@ def policy_step(
         log_prob = log_prob_of(paths.cards[:, -A:], tempered)
         loss = loss + (1.0 - config.alpha) * losses.reinforce_loss(log_prob, paths.advantage).mean()
         figures["reward"] = paths.reward.mean()
-    bonus = explore.scheduled(
-        config.entropy, config.entropy if config.entropy_end is None else config.entropy_end, progress
-    )
-    if bonus:
+    if stage.bonus:
         log_probs = log_probabilities(scores[:, -1], paths.allowed[:, -1])
         spread = losses.entropy(log_probs, paths.cards[:, -1]).mean()
         figures["entropy"] = spread.detach()
-        loss = loss - bonus * spread
+        loss = loss - stage.bonus * spread
     return Step(loss, figures)
 
 

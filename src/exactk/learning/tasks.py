@@ -22,7 +22,7 @@ from exactk.learning import calibrate, losses, ranks
 from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import Step, Task
 from exactk.learning.recorded import Fused
-from exactk.learning.rlfd import Binding, estimated_rewards, policy_step
+from exactk.learning.rlfd import Faster, estimated_rewards, policy_step
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
@@ -136,18 +136,24 @@ def policy_task(
     data: Data,
     config: Config,
     measure: Measure,
-    bind: Binding | None = None,
+    faster: Faster | None = None,
 ) -> Task:
     """Phase 2: RLfD. Validation decodes as the recommender will, and says what `measure` and the reward make of it.
 
-    `bind`: another way than the model's own to walk a batch, with the same answers.
+    `faster`: another way than the model's own to take a step, with the same answers.
     """
     training, caution = config.training, config.reward.caution
+    bind = None if faster is None else faster.steps
+    alone = ranks.current().world == 1  # gradients of several processes are averaged on the way back
+    lesson = faster.lesson(reward, caution, training) if faster is not None and alone else None
 
     def loss(batch: Batch, progress: float, generator: Generator) -> Step:
         if training.demonstrations == "exact":
             assert isinstance(reward, PairValue)  # the settings saw to it
             batch = shown_the_best(reward, batch)
+        step = None if lesson is None else lesson(batch, progress, generator)
+        if step is not None:
+            return step
         with mixed_precision(data.device, training.precision), fused():
             return policy_step(policy, reward, caution, training, batch, progress, generator, bind)
 
@@ -177,6 +183,7 @@ def policy_task(
         higher_is_better=True,
         weight=data.train_weight(training.batch_size),
         starts_useful=policy.guide is not None,
+        flat=None if lesson is None else lesson.flat,
     )
 
 
