@@ -20,11 +20,11 @@ PIECES = 200_000
 @no_type_check
 def marked(counter, marks):
     """How many pieces this thread took; each leaves a mark."""
-    own, piece = 0, taken(counter)
+    own, piece = 0, taken(counter, 0)
     while piece < len(marks):
         marks[piece] += 1
         own += 1
-        piece = taken(counter)
+        piece = taken(counter, 0)
     return own
 
 

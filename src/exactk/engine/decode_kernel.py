@@ -227,7 +227,7 @@ def decode_each(counter, s, p, x, w, tables, features, ids, affinity, rules, ask
     """
     B, N = rules[1].shape
     span = (N + 15) // 16 * 16
-    b = taken(counter)
+    b = taken(counter, 0)
     while b < B:
         at = embed(s, w, s.width, x, p, tables, features, ids, b, N)
         status[b] = UNKNOWN_ID
@@ -239,5 +239,5 @@ def decode_each(counter, s, p, x, w, tables, features, ids, affinity, rules, ask
             if make_keys(s, w, at, x, p, N, span):
                 at += 2 * s.width * s.width
                 status[b] = write_card(s, w, at, x, p, b, N, span, affinity, rules, asked, answer, cards[b])
-        b = taken(counter)
+        b = taken(counter, 0)
     return 0

@@ -10,6 +10,7 @@ from typing import Any, no_type_check
 
 from llvmlite import ir  # type: ignore[import-untyped,unused-ignore]
 from numba import njit, types
+from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
 from numba.extending import intrinsic
@@ -219,6 +220,19 @@ def exponential(typing_context, value):
 
     def code(context, builder, signature, args):
         return _exponential(builder, args[0])
+
+    return lanes(lanes), code
+
+
+@intrinsic
+@no_type_check
+def square_root(typing_context, value):
+    """Of every lane."""
+
+    def code(context, builder, signature, args):
+        kind = ir.FunctionType(_VECTOR, [_VECTOR])
+        root = cgutils.get_or_insert_function(builder.module, kind, "llvm.sqrt.v16f32")
+        return builder.call(root, args)
 
     return lanes(lanes), code
 

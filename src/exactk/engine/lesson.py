@@ -6,72 +6,56 @@ other than the paper's, and inputs with features, stay torch's, before and after
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
 from exactk.config import TrainingConfig
-from exactk.engine.compiled import rounded
-from exactk.engine.sharing import shared
+from exactk.engine.adam import adam
+from exactk.engine.desk import Desk
 from exactk.engine.train_encoder import Spots, TrainSizes
 from exactk.engine.train_inputs import InputSpots
-from exactk.engine.train_kernel import turn
-from exactk.engine.train_layout import (
-    back_places,
-    draw_places,
-    encode_room,
-    matrices_of,
-    rows_of,
-    spots_of,
-    tape_of,
-    weights_of,
-)
+from exactk.engine.train_layout import spots_of, weights_of
 from exactk.engine.train_losses import TARGETS, Plan
-from exactk.engine.train_reward import judge_of, judge_room, no_judge
-from exactk.engine.train_step import gathered, teach_each, usual_size
-from exactk.engine.working_memory import WorkingMemory, slice_of
+from exactk.engine.train_reward import judge_of, no_judge
+from exactk.engine.train_step import shuffled_onto, usual_size
 from exactk.learning.fit import Step
 from exactk.learning.flat import Flat
-from exactk.learning.rlfd import Stage, estimated_rewards, fitted, shuffled
+from exactk.learning.rlfd import Stage, estimated_rewards, fitted
 from exactk.models.ensemble import Ensemble
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 
 MANY = np.iinfo(np.int64).max
-
-
-class Exploring(NamedTuple):
-    """What requests are explored with and what comes of it, as `teach_each` takes it."""
-
-    cards: np.ndarray  # B S K
-    log_prob: np.ndarray
-    allowed: np.ndarray  # B S K N
-    rewards: np.ndarray  # B S
-    added: np.ndarray  # onto scores
+MOST_DESKS = 8  # shapes of batches whose arrays are kept
 
 
 class CompiledLesson:
     """Whole steps for one policy, one reward and one group of settings (a `learning.rlfd.Lesson`)."""
 
     def __init__(
-        self, policy: Policy, sizes: TrainSizes, threads: int,
-        reward: Ensemble | None, caution: float, config: TrainingConfig,
-    ) -> None:  # fmt: skip
+        self,
+        policy: Policy,
+        sizes: TrainSizes,
+        threads: int,
+        reward: Ensemble | None,
+        caution: float,
+        config: TrainingConfig,
+    ) -> None:
         self.policy, self.reward, self.caution, self.config = policy, reward, caution, config
         self.sizes, self.spots, self.threads = sizes, spots_of(sizes), threads
         self.into, parameters = laid_out(policy, self.spots)
-        self.flat = Flat(parameters)
+        self.flat = Flat(parameters, adam)
         self.weights, self.gradient = self.flat.weights.detach().numpy(), self.flat.gradient.numpy()
-        self.matrices = matrices_of(sizes, self.into)
         judge = judge_of(reward)
         self.judges, self.judge = judge is not None, judge or no_judge()
         vectors = policy.inputs.vectors
         self.num_users = rows_for_all(vectors.users, self.judge[0] if self.judges else None)
         self.num_items = rows_for_all(vectors.items, self.judge[1] if self.judges else None)
-        self.memory = WorkingMemory()
+        self.desks: dict[Any, Desk] = {}
+        self.last: Desk | None = None
 
     def __call__(self, batch: Batch, progress: float, generator: Generator) -> Step | None:
         """One batch: loss and figures, gradients in place; None where it must be learned from as usual."""
@@ -80,21 +64,22 @@ class CompiledLesson:
         if not K:
             return None
         assert self.flat.is_whole(), "the policy's weights were moved elsewhere while it was being trained"
-        request = self.request_of(batch, K, generator)
-        B, N = request[1].shape
-        plan = self.plan_of(stage, request)
-        uniform = torch.rand((K, B, plan.samples), generator=generator).numpy()
-        drawn = Exploring(
-            np.empty((B, plan.samples, K), np.int64),
-            np.empty((B, plan.samples), np.float32),
-            np.empty((B, plan.samples, K, N), np.bool_),
-            np.empty((B, plan.samples), np.float32),
-            self.memory.zeros((B, N)),
-        )
+        desk = self.desk_for(batch, K, stage.from_reward)
+        desk.fill(self.arrays_of(batch, stage))
+        self.show(batch, desk, generator)
+        torch.rand(desk.uniform.shape, generator=generator, out=desk.uniform)
         inputs = None if self.into.size else self.policy.inputs(batch)  # B N D
-        if not self.taught(plan, batch, request, uniform, inputs, drawn):
+        if inputs is not None:
+            desk.work.inputs[...] = inputs.detach().numpy()
+        if not desk.explored():
             return None
-        return self.step_of(plan, stage, batch, drawn)
+        if not desk.whole:
+            desk.work.rewards[...] = self.rewards_of(batch, desk.work.cards)
+        told = desk.learned(self.gradient)
+        if inputs is not None:
+            self.flat.gradient[self.spots.end :].zero_()
+            inputs.backward(torch.from_numpy(desk.work.inputs_g))
+        return self.step_of(desk, stage, told)
 
     def usual(self, batch: Batch, stage: Stage) -> int:
         """K, where this batch can be learned from here; else 0."""
@@ -109,95 +94,64 @@ class CompiledLesson:
         rules = (batch.graph, batch.present, batch.card_size, batch.pinned, batch.user, batch.item)
         return int(usual_size(*map(plain, rules), self.num_users, self.num_items))
 
-    def request_of(self, batch: Batch, K: int, generator: Generator) -> tuple[np.ndarray, ...]:
-        """Ids, rules and what was logged, as arrays."""
-        B, card = len(batch), batch.card
-        if card is not None and self.config.shuffle_card:
-            card = shuffled(card, generator)
-        nothing = np.full((B, K), -1, np.int64)
-        return (
-            plain(batch.user), plain(batch.item), plain(batch.present), plain(batch.graph),
-            nothing if card is None else plain(fitted(card, K)),
-            np.ones(B, np.bool_) if batch.clicked is None else plain(batch.clicked),
-            nothing[:, 0].copy() if batch.clicked_position is None else plain(batch.clicked_position),
-        )  # fmt: skip
+    def desk_for(self, batch: Batch, K: int, from_reward: bool) -> Desk:
+        """The desk for batches of this shape; helpers come along from the one before."""
+        B, N = batch.item.shape
+        key = (B, N, K, from_reward)
+        desk = self.desks.get(key)
+        if desk is None:
+            if len(self.desks) == MOST_DESKS:
+                del self.desks[next(iter(self.desks))]
+            desk = self.desks[key] = Desk(
+                B, N, K, self.plan_of(from_reward), self.sizes, self.into, self.weights, self.judge, self.threads,
+            )  # fmt: skip
+        if self.last is not None and self.last is not desk:
+            self.last.leave()
+        self.last = desk
+        return desk
 
-    def plan_of(self, stage: Stage, request: tuple[np.ndarray, ...]) -> Plan:
-        """Which paths are learned from, and what each loss of one request weighs."""
-        config, B, clicked = self.config, len(request[0]), int(request[5].sum())
-        alone = config.alpha > 0 and (config.hill_climbing or not config.policy_sampling)
-        rewarded = 0 if not stage.from_reward else 1 if config.hill_climbing else config.samples
+    def show(self, batch: Batch, desk: Desk, generator: Generator) -> None:
+        """The logged cards, in random order where that is asked for; -1 where there are none."""
+        shown = desk.work.demonstration
+        if batch.card is None:
+            shown[...] = -1
+        elif self.config.shuffle_card:
+            order = torch.rand(batch.card.shape, generator=generator)
+            shuffled_onto(plain(batch.card), order.numpy(), shown)
+        else:
+            shown[...] = fitted(batch.card, shown.shape[1])
+
+    def arrays_of(self, batch: Batch, stage: Stage) -> dict[str, Any]:
+        """Ids, rules, what was logged, and what each loss of one request weighs."""
+        config, B = self.config, len(batch)
+        clicked = B if batch.clicked is None else int(batch.clicked.sum())
         supervised = config.alpha if stage.from_reward else 1.0
+        reinforced = (1.0 - config.alpha) / (B * (1 if config.hill_climbing else config.samples))
+        return {
+            "user": batch.user,
+            "item": batch.item,
+            "present": batch.present,
+            "graph": batch.graph,
+            "clicked": True if batch.clicked is None else batch.clicked,
+            "clicked_at": -1 if batch.clicked_position is None else batch.clicked_position,
+            "weigh": (supervised / max(clicked, 1), reinforced, stage.bonus / B, stage.temperature),
+        }
+
+    def plan_of(self, from_reward: bool) -> Plan:
+        """Which paths are learned from."""
+        config = self.config
+        alone = config.alpha > 0 and (config.hill_climbing or not config.policy_sampling)
+        rewarded = 0 if not from_reward else 1 if config.hill_climbing else config.samples
         return Plan(
-            samples=config.samples if stage.from_reward else int(config.policy_sampling),
-            paths=rewarded + (alone if stage.from_reward else 1),
+            samples=config.samples if from_reward else int(config.policy_sampling),
+            paths=rewarded + (alone if from_reward else 1),
             rewarded=rewarded,
             demonstrated=not config.policy_sampling,
             best_only=config.hill_climbing,
             leave_one_out=config.baseline == "leave_one_out",
             judged=self.judges,
             target=TARGETS[config.target],
-            supervised=np.float32(supervised / max(clicked, 1)),
-            reinforced=np.float32((1.0 - config.alpha) / (B * max(rewarded, 1))),
-            bonus=np.float32(stage.bonus / B),
-            temperature=np.float32(stage.temperature),
         )
-
-    def taught(
-        self,
-        plan: Plan,
-        batch: Batch,
-        request: Any,
-        uniform: np.ndarray,
-        inputs: Tensor | None,
-        drawn: Exploring,
-    ) -> bool:
-        """Explore, judge, learn: figures in `self.told`, gradients in place. False where nothing could be drawn."""
-        s, at, into, memory = self.sizes, self.spots, self.into, self.memory
-        (B, N), D, K = request[1].shape, s.width, drawn.cards.shape[2]
-        each, end = slice_of(B), into.end or at.end
-        num = -(-B // each)
-        judging = judge_room(self.judge, plan.samples, K)
-        p, q, places, room = layout_of(s, into, N, plan.paths, K, plan.samples, judging)
-        turned, vectors = memory.array("turned", 0, end), memory.array("vectors", 0, 2 * D)
-        turn(s, at, self.matrices, self.weights, turned, vectors)
-        whole = plan.judged or not plan.rewarded  # nothing but compiled code from ids to gradients
-        tape = None if whole else memory.array("tapes", 0, B * p.end)[: B * p.end]
-        sums = memory.array("sums", 0, num * rounded(end))[: num * rounded(end)].reshape(num, -1)
-        self.told = np.empty((B, 3), np.float32)
-        back = (
-            np.empty((0 if into.size else B, N, D), np.float32),
-            np.empty((B, N, into.size), np.float32),
-            np.empty((B, into.size), np.float32),
-        )
-        given = np.empty((0, N, D), np.float32) if inputs is None else plain(inputs.detach())
-
-        def stages(*wanted: bool) -> bool:
-            counter = np.zeros(1, np.int64)
-            failed = shared(min(self.threads, num), lambda thread: teach_each(
-                counter, each, wanted, plan, s, at, into, p, q, places, self.weights, turned, vectors, request, uniform,
-                self.judge, given, self.scratch(thread, tape, p.end, room), drawn, self.told, sums, back,
-            ))  # fmt: skip
-            return not any(failed)
-
-        done = stages(True, whole)
-        if done and not whole:
-            drawn.rewards[:] = self.rewards_of(batch, drawn.cards)
-            stages(False, True)
-        if done:
-            gathered(s, at, into, sums, num, self.gradient, request[0], request[1], back)
-        if done and inputs is not None:
-            self.flat.gradient[at.end :].zero_()
-            inputs.backward(torch.from_numpy(back[0]))  # type: ignore[no-untyped-call]
-        return done
-
-    def scratch(
-        self, thread: int, tape: np.ndarray | None, tape_size: int, room: Any
-    ) -> tuple[np.ndarray, ...]:
-        """A thread's working memory; the tape, too, unless one is shared by all."""
-        array = self.memory.array
-        own = array("tape", thread, tape_size)[:tape_size] if tape is None else tape
-        return own, *(array(name, thread, size) for name, size in room)
 
     @torch.no_grad()
     def rewards_of(self, batch: Batch, cards: np.ndarray) -> np.ndarray:
@@ -205,22 +159,22 @@ class CompiledLesson:
         assert self.reward is not None
         return plain(estimated_rewards(self.reward, batch, torch.from_numpy(cards), self.caution))
 
-    def step_of(self, plan: Plan, stage: Stage, batch: Batch, drawn: Exploring) -> Step:
+    def step_of(self, desk: Desk, stage: Stage, told: list[float]) -> Step:
         """The figures of `policy_step`."""
-        supervised, reinforced, entropy = self.told.sum(0, dtype=np.float64)
-        loss, figures = 0.0, {}
-        if plan.supervised > 0:
-            loss = float(plan.supervised * supervised)
-            figures["supervised_loss"] = loss / (self.config.alpha if stage.from_reward else 1.0)
-        if plan.rewarded:
-            loss += float(plan.reinforced) * reinforced
-            figures["reward"] = float(drawn.rewards.mean(dtype=np.float64))
+        supervised, reinforced, entropy, reward = told
+        weight, reinforcing, bonus, _ = desk.work.weigh.tolist()
+        figures = {"loss": weight * supervised + reinforcing * reinforced - bonus * entropy}
+        if weight:
+            figures["supervised_loss"] = (
+                weight * supervised / (self.config.alpha if stage.from_reward else 1.0)
+            )
+        if desk.plan.rewarded:
+            figures["reward"] = reward
         if stage.bonus:
-            figures["entropy"] = entropy / len(batch)
-            loss -= float(plan.bonus) * entropy
-        return Step(
-            torch.tensor(loss), {name: torch.tensor(value) for name, value in figures.items()}, back=True
-        )
+            figures["entropy"] = bonus * entropy / stage.bonus
+        values = torch.tensor(list(figures.values())).unbind()
+        named = dict(zip(figures, values, strict=True))
+        return Step(named.pop("loss"), named, back=True)
 
 
 def rows_for_all(table: nn.Embedding | None, judges: np.ndarray | None) -> int:
@@ -250,21 +204,3 @@ def laid_out(policy: Policy, at: Spots) -> tuple[InputSpots, list[Tensor]]:
     spots = InputSpots(E, item, bias, user, end, end, end + vectors.users.weight.numel())
     layer = [inputs.item_weight.weight, inputs.item_weight.bias, inputs.user_weight.weight]
     return spots, [*known, *layer, vectors.users.weight, vectors.items.weight]
-
-
-@lru_cache(maxsize=64)
-def layout_of(s: TrainSizes, into: InputSpots, N: int, P: int, K: int, S: int, judging: int) -> Any:
-    """Tape, kept rows, places and the sizes of each thread's working memory, as `teach_each` asks for them."""
-    p, q, span, n4 = tape_of(s, N), rows_of(s, N, P, K), rounded(N), rounded(N, 4)
-    kept = rounded(max(span, 4 * s.width))
-    drawing, draw_size = draw_places(s, N, S)
-    backing, end = back_places(s, N, P, K)
-    embedding = 2 * n4 * into.size + 4 * into.size + 4 * s.width
-    own = (kept, end, end + span, end + 2 * span, end + 3 * span)
-    room = (
-        ("encode", encode_room(s, N)),
-        ("draw", draw_size),
-        ("kept", kept + q.end),
-        ("back", end + 3 * span + max(embedding, judging)),
-    )
-    return p, q, (drawing, backing, own), room

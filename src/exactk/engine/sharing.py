@@ -19,17 +19,45 @@ from numba import types
 from numba.extending import intrinsic
 
 
+@no_type_check
+def _place(context, builder, signature, args):
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.gep(array.data, [args[1]])
+
+
 @intrinsic
 @no_type_check
-def taken(typing_context, counter):
-    """The number of the next piece, which nobody else is given: counter[0], and then one more."""
+def taken(typing_context, counters, index):
+    """A number nobody else is given: counters[index], and then one more is there."""
 
     def code(context, builder, signature, args):
-        array = context.make_array(signature.args[0])(context, builder, args[0])
         one = context.get_constant(types.int64, 1)
-        return builder.atomic_rmw("add", array.data, one, "seq_cst")
+        return builder.atomic_rmw("add", _place(context, builder, signature, args), one, "seq_cst")
 
-    return types.int64(counter), code
+    return types.int64(counters, types.int64), code
+
+
+@intrinsic
+@no_type_check
+def seen(typing_context, counters, index):
+    """counters[index] as another thread left it, and all it wrote before."""
+
+    def code(context, builder, signature, args):
+        return builder.load_atomic(_place(context, builder, signature, args), "seq_cst", 8)
+
+    return types.int64(counters, types.int64), code
+
+
+@intrinsic
+@no_type_check
+def shown(typing_context, counters, index, value):
+    """counters[index] = value, for other threads to see, and all written before."""
+
+    def code(context, builder, signature, args):
+        builder.store_atomic(args[2], _place(context, builder, signature, args), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(counters, types.int64, types.int64), code
 
 
 def shared(threads: int, work: Callable[[int], Any]) -> list[Any]:

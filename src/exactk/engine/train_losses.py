@@ -5,7 +5,7 @@ Knows no network. The losses are those of `learning.losses` as `learning.rlfd` w
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from exactk.engine.train_decoder import row_of
 
 NOTHING, ZERO, ONE = np.float32(-np.inf), np.float32(0), np.float32(1)
 CARD, CLICKED, SET, UNIFORM = range(4)
+# What the losses of one request weigh, and the temperature: places in an array, as they change from batch to batch.
+SUPERVISED, REINFORCED, BONUS, TEMPERATURE = range(4)
 TARGETS = {"card": CARD, "clicked": CLICKED, "set": SET, "uniform": UNIFORM}
 
 
@@ -39,10 +41,6 @@ class Plan(NamedTuple):
     leave_one_out: bool
     judged: bool  # rewards are estimated here, not handed in
     target: int
-    supervised: Any  # weights of the losses of one request, float32
-    reinforced: Any
-    bonus: Any
-    temperature: Any
 
 
 @inner
@@ -110,7 +108,7 @@ def mark_wanted(target, x, wanted, path, t, allowed, demonstration, clicked_at):
 
 @inner
 @no_type_check
-def supervise(plan, k, rows, x, to, places, path, allowed, demonstration, clicked_at, span):
+def supervise(plan, weigh, k, rows, x, to, places, path, allowed, demonstration, clicked_at, span):
     """L_S along the first path (eq. 15, 16); its gradient goes onto the rows of scores at x[to...]."""
     mask, p, wanted = places
     N, loss = allowed.shape[1], ZERO
@@ -130,17 +128,17 @@ def supervise(plan, k, rows, x, to, places, path, allowed, demonstration, clicke
         loss -= along / np.float32(count) if each or count == 1 else np.log(inside)
         for n in range(N):
             share = ONE / np.float32(count) if each else x[p + n] / inside
-            x[to + row + n] += plan.supervised * (x[p + n] - x[wanted + n] * share)
+            x[to + row + n] += weigh[SUPERVISED] * (x[p + n] - x[wanted + n] * share)
     return loss
 
 
 @inner
 @no_type_check
-def reinforce(plan, k, rows, x, to, places, path, number, allowed, advantage, span):
+def reinforce(plan, weigh, k, rows, x, to, places, path, number, allowed, advantage, span):
     """-advantage x log P(card) of one path (eq. 19), under the tempered distribution; the gradient likewise."""
     mask, p, _ = places
-    sharpness, likely = ONE / plan.temperature, ZERO
-    weight = plan.reinforced * advantage * sharpness
+    sharpness, likely = ONE / weigh[TEMPERATURE], ZERO
+    weight = weigh[REINFORCED] * advantage * sharpness
     for t in range(len(path)):
         row = row_of(number, t, plan.paths) * span
         masked(x, mask, allowed[t], span)
@@ -154,7 +152,7 @@ def reinforce(plan, k, rows, x, to, places, path, number, allowed, advantage, sp
 
 @inner
 @no_type_check
-def disperse(plan, k, rows, x, to, places, number, allowed, span):
+def disperse(plan, weigh, k, rows, x, to, places, number, allowed, span):
     """The entropy of a path's distributions, in nats; minus its gradient goes onto the rows."""
     mask, p, _ = places
     K, N = allowed.shape
@@ -167,7 +165,7 @@ def disperse(plan, k, rows, x, to, places, number, allowed, span):
         for n in range(N):
             own -= x[p + n] * (k[rows + row + n] - constant)
         for n in range(N):
-            x[to + row + n] += plan.bonus * x[p + n] * (k[rows + row + n] - constant + own)
+            x[to + row + n] += weigh[BONUS] * x[p + n] * (k[rows + row + n] - constant + own)
         entropy += own
     return entropy
 

@@ -1,27 +1,97 @@
 """A whole training step in one compiled call: ids to cards, rewards, losses and the gradients of all weights.
 
-Knows neither modules nor batches; `lesson.py` hands everything in. One request at a time, whose numbers stay in the
-cache from its ids to its gradients; threads that share a counter share the requests.
+Knows neither modules nor batches; `desk.py` lays everything out. One request at a time, whose numbers stay in the cache
+from its ids to its gradients; threads share the requests by counters.
 """
 
 from __future__ import annotations
 
-from typing import no_type_check
+from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 
 from exactk.engine.gradients import clear
 from exactk.engine.lanes import add, inner, load, store
-from exactk.engine.sharing import taken
+from exactk.engine.sharing import seen, shown, taken
 from exactk.engine.train_decoder import replay_kept
 from exactk.engine.train_encoder import encode_kept
 from exactk.engine.train_inputs import embed_back, embed_kept, onto_tables
-from exactk.engine.train_kernel import back_one, draw_one
-from exactk.engine.train_losses import advantage_of, disperse, reinforce, supervise
+from exactk.engine.train_kernel import back_one, draw_one, turn
+from exactk.engine.train_losses import (
+    BONUS,
+    SUPERVISED,
+    TEMPERATURE,
+    advantage_of,
+    disperse,
+    reinforce,
+    supervise,
+)
 from exactk.engine.train_reward import judge_one
 from exactk.problem.compiling import compiled
 
 NOTHING, ZERO = np.float32(-np.inf), np.float32(0)
+
+# Counters that threads share, each on a cache line of its own: the next piece, pieces finished, requests for which
+# nothing could be drawn, whether helpers are to leave, what is to be done, the number of the step.
+NEXT, FINISHED, FAILED, LEAVE, STAGES, STEP, NUM_COUNTERS = 0, 8, 16, 24, 32, 40, 48
+EXPLORE, LEARN = 1, 2
+PATIENCE = 6_000_000  # looks for a piece before a helper leaves: a few milliseconds
+
+
+class Network(NamedTuple):
+    """Sizes, places and weights."""
+
+    sizes: Any
+    spots: Any
+    inputs: Any  # InputSpots
+    tape: Any  # Tape
+    rows: Any  # Rows
+    drawing: Any  # places of `draw_one`
+    backing: Any  # and of `back_one`
+    room: int  # where kept rows begin
+    losses: Any  # places of a mask, of probabilities, of wanted positions
+    free: int  # scratch behind all these
+    matrices: Any  # those that are turned
+    weights: Any
+
+
+class Work(NamedTuple):
+    """One batch, and all that is made of it."""
+
+    user: Any
+    item: Any
+    present: Any
+    graph: Any
+    demonstration: Any
+    clicked: Any
+    clicked_at: Any
+    uniform: Any  # K B S, the numbers that decide draws
+    weigh: Any  # of losses
+    inputs: Any  # B N D, where they are not made here
+    judge: Any
+    cards: Any  # B S K
+    log_prob: Any
+    allowed: Any  # B S K N
+    rewards: Any  # B S
+    added: Any  # B N, onto scores
+    told: Any  # B 3: the supervised loss, REINFORCE's, entropy
+    sums: Any  # gradients of weights, a row for each piece
+    inputs_g: Any
+    item_g: Any
+    user_g: Any
+
+
+class Scratch(NamedTuple):
+    """A thread's working memory. Weights are turned by each for itself: what another core writes is slow to come."""
+
+    version: Any  # the step whose weights are turned
+    tape: Any
+    turned: Any
+    vectors: Any
+    encoding: Any
+    drawing: Any
+    kept: Any
+    backing: Any
 
 
 @compiled
@@ -49,184 +119,204 @@ def usual_size(graph, present, card_size, pinned, user, item, num_users, num_ite
     return K
 
 
+@compiled
+@no_type_check
+def shuffled_onto(card, order, out):
+    """The positions of cards by rising numbers, then padding: `learning.rlfd.shuffled`, cut or padded to fit."""
+    B, length = card.shape
+    K = out.shape[1]
+    row = np.empty(length, np.float32)
+    for b in range(B):
+        num = 0
+        for i in range(length):
+            if card[b, i] < 0:
+                continue
+            at = num
+            while at > 0 and row[at - 1] > order[b, i]:
+                row[at] = row[at - 1]
+                if at < K:
+                    out[b, at] = out[b, at - 1]
+                at -= 1
+            row[at] = order[b, i]
+            if at < K:
+                out[b, at] = card[b, i]
+            num += 1
+        for i in range(num, K):
+            out[b, i] = -1
+    return 0
+
+
 @inner
 @no_type_check
-def explore_one(
-    b, begin, plan, s, at, into, p, places, w, turned, vectors, request, uniform, judge, given, scratch, drawn
-):
+def explore_one(b, begin, plan, net, work, own):
     """One request's nodes on the tape, its samples and their rewards; False where nothing could be drawn."""
-    user, item, present, graph, _, _, _ = request
-    tape, x, y, _, extra = scratch
-    cards, log_prob, allowed, rewards, added = drawn
-    N, D = item.shape[1], s.width
+    p, tape = net.tape, own.tape
+    N, D = work.item.shape[1], net.sizes.width
     span, n4 = (N + 15) // 16 * 16, (N + 3) // 4 * 4
     for n in range(span):
-        tape[begin + p.absent + n] = ZERO if n < N and present[b, n] else NOTHING
-    if into.size:
-        embed_kept(into, w, turned, extra, places[2][4], user[b], item[b], N, D, tape, begin + p.inputs)
+        tape[begin + p.absent + n] = ZERO if n < N and work.present[b, n] else NOTHING
+    if net.inputs.size:
+        embed_kept(
+            net.inputs, net.weights, own.turned, own.backing, net.free, work.user[b], work.item[b], N, D,
+            tape, begin + p.inputs,
+        )  # fmt: skip
     else:
         for n in range(N):
             for d in range(D):
-                tape[begin + p.inputs + n * D + d] = given[b, n, d]
-    encode_kept(s, at, p, w, turned, tape, begin, x, N, span, n4)
+                tape[begin + p.inputs + n * D + d] = work.inputs[b, n, d]
+    encode_kept(net.sizes, net.spots, p, net.weights, own.turned, tape, begin, own.encoding, N, span, n4)
     if not plan.samples:
         return True
     if not draw_one(
-        b, begin, s, at, p, turned, vectors, tape, y, places[0], graph, present, added, uniform,
-        plan.temperature, cards, log_prob, allowed,
+        b, begin, net.sizes, net.spots, p, own.turned, own.vectors, tape, own.drawing, net.drawing,
+        work.graph, work.present, work.added, work.uniform, work.weigh[TEMPERATURE],
+        work.cards, work.log_prob, work.allowed,
     ):  # fmt: skip
         return False
     if plan.judged:
-        judge_one(judge, user[b], item[b], cards[b], extra, places[2][4], rewards[b])
+        judge_one(
+            work.judge, work.user[b], work.item[b], work.cards[b], own.backing, net.free, work.rewards[b]
+        )
     return True
 
 
 @inner
 @no_type_check
-def make_paths(b, plan, request, drawn, paths, masks):
+def make_paths(b, plan, work, paths, masks):
     """Fill paths [P, K] and what is allowed along them; the sample that is the best one."""
-    _, _, present, graph, demonstration, _, _ = request
-    cards, _, allowed, rewards, _ = drawn
-    K, N, best = paths.shape[1], present.shape[1], 0
+    (P, K), N, best = paths.shape, work.present.shape[1], 0
     for i in range(1, plan.samples if plan.rewarded else 0):
-        if rewards[b, i] > rewards[b, best]:
+        if work.rewards[b, i] > work.rewards[b, best]:
             best = i
-    alone = plan.paths - plan.rewarded
-    for i in range(plan.paths):
+    alone = P - plan.rewarded
+    for i in range(P):
         if i < alone and plan.demonstrated:
             for t in range(K):
-                paths[i, t] = demonstration[b, t]
+                paths[i, t] = work.demonstration[b, t]
                 for n in range(N):
-                    before = present[b, n] if t == 0 else masks[i, t - 1, n]
-                    last = paths[i, t - 1]
-                    masks[i, t, n] = before and (t == 0 or (n != last and graph[b, last, n]))
+                    if t == 0:
+                        masks[i, t, n] = work.present[b, n]
+                    else:
+                        last = paths[i, t - 1]
+                        masks[i, t, n] = masks[i, t - 1, n] and n != last and work.graph[b, last, n]
             continue
         source = 0 if i < alone else best if plan.best_only else i - alone
         for t in range(K):
-            paths[i, t] = cards[b, source, t]
+            paths[i, t] = work.cards[b, source, t]
             for n in range(N):
-                masks[i, t, n] = allowed[b, source, t, n]
+                masks[i, t, n] = work.allowed[b, source, t, n]
     return best
 
 
 @inner
 @no_type_check
-def learn_one(
-    b,
-    begin,
-    plan,
-    s,
-    at,
-    into,
-    p,
-    q,
-    places,
-    w,
-    turned,
-    vectors,
-    request,
-    scratch,
-    drawn,
-    paths,
-    masks,
-    told,
-    g,
-    back,
-):
-    """What one request teaches: figures into `told`, gradients of weights onto g, those of its inputs into `back`."""
-    user, item, _, _, demonstration, clicked, clicked_at = request
-    tape, _, _, kept, x = scratch
-    _, _, _, rewards, _ = drawn
-    inputs_g, item_g, user_g = back
-    N, D, (P, K) = item.shape[1], s.width, paths.shape
-    span = (N + 15) // 16 * 16
-    room, scores, own = places[2][0], places[1][6], (places[2][1], places[2][2], places[2][3])
-    best = make_paths(b, plan, request, drawn, paths, masks)
-    rows = replay_kept(s, at, p, q, turned, vectors, tape, begin, kept, room, paths, N, span)
+def learn_one(b, begin, plan, net, work, own, paths, masks, g):
+    """What one request teaches: figures, gradients of weights onto g, those of its inputs."""
+    tape, kept, x, weigh, told = own.tape, own.kept, own.backing, work.weigh, work.told[b]
+    N, D, (P, K) = work.item.shape[1], net.sizes.width, paths.shape
+    span, scores, places = (N + 15) // 16 * 16, net.backing[6], net.losses
+    best = make_paths(b, plan, work, paths, masks)
+    rows = replay_kept(
+        net.sizes, net.spots, net.tape, net.rows, own.turned, own.vectors, tape, begin, kept, net.room,
+        paths, N, span,
+    )  # fmt: skip
     clear(x, scores, (1 + (K - 1) * P) * span)
-    told[b, :] = ZERO
-    if plan.supervised > ZERO and clicked[b]:
-        told[b, 0] = supervise(
-            plan, kept, rows, x, scores, own, paths[0], masks[0], demonstration[b], clicked_at[b], span
-        )
+    told[0], told[1], told[2] = ZERO, ZERO, ZERO
+    if weigh[SUPERVISED] > ZERO and work.clicked[b]:
+        told[0] = supervise(
+            plan, weigh, kept, rows, x, scores, places, paths[0], masks[0],
+            work.demonstration[b], work.clicked_at[b], span,
+        )  # fmt: skip
     alone = P - plan.rewarded
     for i in range(alone, P):
-        source = best if plan.best_only else i - alone
-        advantage = advantage_of(plan, rewards[b], source)
-        told[b, 1] += reinforce(plan, kept, rows, x, scores, own, paths[i], i, masks[i], advantage, span)
-    if plan.bonus > ZERO:
-        told[b, 2] = disperse(plan, kept, rows, x, scores, own, P - 1, masks[P - 1], span)
-    to = back_one(begin, room, s, at, p, q, w, tape, kept, x, places[1], g, paths, N)
-    if into.size:
-        embed_back(
-            into,
-            w,
-            x,
-            places[2][4],
-            user[b],
-            item[b],
-            N,
-            D,
-            x,
-            to,
-            tape,
-            begin + p.inputs,
-            g,
-            item_g[b],
-            user_g[b],
+        advantage = advantage_of(plan, work.rewards[b], best if plan.best_only else i - alone)
+        told[1] += reinforce(
+            plan, weigh, kept, rows, x, scores, places, paths[i], i, masks[i], advantage, span
         )
+    if weigh[BONUS] > ZERO:
+        told[2] = disperse(plan, weigh, kept, rows, x, scores, places, P - 1, masks[P - 1], span)
+    to = back_one(
+        begin, net.room, net.sizes, net.spots, net.tape, net.rows, net.weights, tape, kept, x, net.backing,
+        g, paths, N,
+    )  # fmt: skip
+    if net.inputs.size:
+        embed_back(
+            net.inputs, net.weights, x, net.free, work.user[b], work.item[b], N, D, x, to,
+            tape, begin + net.tape.inputs, g, work.item_g[b], work.user_g[b],
+        )  # fmt: skip
     else:
         for n in range(N):
             for d in range(D):
-                inputs_g[b, n, d] = x[to + n * D + d]
+                work.inputs_g[b, n, d] = x[to + n * D + d]
 
 
 @compiled
 @no_type_check
-def teach_each(
-    counter, each, stages, plan, s, at, into, p, q, places, w, turned, vectors, request, uniform, judge, given,
-    scratch, drawn, told, sums, back,
-):  # fmt: skip
-    """Explore and learn from requests, or one of the two (`stages`), `each` at a time; how many could not be drawn for.
+def opened(counters, stages, step):
+    """Let the pieces be taken: from here on whoever looks begins."""
+    shown(counters, STAGES, stages)
+    shown(counters, STEP, step)
+    shown(counters, FINISHED, 0)
+    shown(counters, FAILED, 0)
+    shown(counters, NEXT, 0)
+    return 0
 
-    Gradients of weights are summed in the row of `sums` that belongs to their piece, whoever takes it. `places`: of
-    `draw_one`, of `back_one`, and room, mask, probabilities, wanted positions, free scratch. `scratch`: tape, and
-    working memory of the encoder, of draws, of kept rows, of all else. A tape with room for one request serves all.
+
+@compiled
+@no_type_check
+def teach_each(counters, patience, each, plan, net, work, own):
+    """Take pieces of `each` requests until there is none: explore, learn, or both.
+
+    Gradients of weights are summed in the row of `sums` that belongs to their piece, whoever takes it. A tape with room
+    for one request serves all. With `patience` this is a helper, who goes on looking for pieces for a while; without,
+    the caller, who returns when all are finished: how many requests nothing could be drawn for.
     """
-    explores, learns = stages
-    B, N = request[1].shape
-    K = drawn[0].shape[2]
+    B, N = work.item.shape
+    K, num, looks = work.cards.shape[2], len(work.sums), 0
     paths, masks = np.empty((plan.paths, K), np.int64), np.empty((plan.paths, K, N), np.bool_)
-    stride = p.end if len(scratch[0]) >= B * p.end else 0
-    failed, piece = 0, taken(counter)
-    while piece * each < B:
-        if learns:
-            clear(sums[piece], 0, sums.shape[1])
+    stride = net.tape.end if len(own.tape) >= B * net.tape.end else 0
+    while True:
+        piece = taken(counters, NEXT) if seen(counters, NEXT) < num else num
+        if piece >= num:
+            looks += 1
+            if looks > patience or seen(counters, LEAVE):
+                break
+            continue
+        looks, stages = 0, seen(counters, STAGES)
+        if own.version[0] != seen(counters, STEP):
+            turn(net.sizes, net.spots, net.matrices, net.weights, own.turned, own.vectors)
+            own.version[0] = seen(counters, STEP)
+        if stages & LEARN:
+            clear(work.sums[piece], 0, work.sums.shape[1])
         for b in range(piece * each, min((piece + 1) * each, B)):
-            if explores and not explore_one(
-                b, b * stride, plan, s, at, into, p, places, w, turned, vectors, request, uniform, judge, given,
-                scratch, drawn,
-            ):  # fmt: skip
-                failed += 1
-                continue
-            if learns:
-                learn_one(
-                    b, b * stride, plan, s, at, into, p, q, places, w, turned, vectors, request, scratch, drawn,
-                    paths, masks, told, sums[piece], back,
-                )  # fmt: skip
-        piece = taken(counter)
-    return failed
+            if stages & EXPLORE and not explore_one(b, b * stride, plan, net, work, own):
+                taken(counters, FAILED)
+            elif stages & LEARN:
+                learn_one(b, b * stride, plan, net, work, own, paths, masks, work.sums[piece])
+        taken(counters, FINISHED)
+    while patience == 0 and seen(counters, FINISHED) < num:
+        pass
+    return seen(counters, FAILED)
 
 
 @compiled
 @no_type_check
-def gathered(s, at, into, sums, num, g, user, item, back):
-    """The gradient of all weights from the sums of `num` pieces, in order, and from the embeddings' gradients."""
-    _, item_g, user_g = back
+def gathered(net, work, g, figures):
+    """The gradient of all weights from the sums of the pieces, in order, and from the embeddings' gradients.
+
+    Figures: what was told, summed over requests, and the mean reward.
+    """
+    figures[:] = 0.0
+    for b in range(len(work.told)):
+        for i in range(3):
+            figures[i] += work.told[b, i]
+        for reward in work.rewards[b]:
+            figures[3] += reward / work.rewards.size
+    s, at, into, sums = net.sizes, net.spots, net.inputs, work.sums
     end = into.end if into.size else at.end
     for i in range(0, end, 16):
         value = load(sums[0], i)
-        for piece in range(1, num):
+        for piece in range(1, len(sums)):
             value = add(value, load(sums[piece], i))
         store(g, i, value)
     for layer in range(s.decoder_layers):  # the two biases of a cell are one to the network
@@ -234,5 +324,5 @@ def gathered(s, at, into, sums, num, g, user, item, back):
         for i in range(bias, bias + 4 * s.width):
             g[i + 4 * s.width] = g[i]
     if into.size:
-        onto_tables(into, g, len(g), user, item, item_g, user_g)
+        onto_tables(into, g, len(g), work.user, work.item, work.item_g, work.user_g)
     return 0

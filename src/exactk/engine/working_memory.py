@@ -11,7 +11,7 @@ import numpy as np
 
 from exactk.engine.compiled import aligned
 
-GRAIN, MOST_SLICES = 4, 16  # requests a thread takes at once, at least; slices of a batch, at most
+GRAIN, MOST_SLICES = 8, 16  # requests a thread takes at once, at least; slices of a batch, at most
 
 
 class WorkingMemory:

@@ -6,12 +6,13 @@ Knows no loss and no loop.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from exactk.learning import checkpoint
-from exactk.learning.flat import Flat
+from exactk.learning.flat import Flat, FlatAdam
 
 
 class Optimiser:
@@ -25,20 +26,18 @@ class Optimiser:
     ) -> None:
         tables = [m.weight for m in module.modules() if isinstance(m, nn.Embedding) and m.sparse]
         apart = {id(table) for table in tables}
-        dense = [p for p in module.parameters() if p.requires_grad and id(p) not in apart]
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.flat = flat
-        if flat is not None:
-            self.order = places_of(dense, flat.parameters)
-            self.parameters = dense = [flat.weights]
-        self.dense = torch.optim.AdamW(dense, lr=learning_rate, weight_decay=weight_decay, fused=True)
+        dense = [p for p in self.parameters if id(p) not in apart]
+        self.dense: torch.optim.Optimizer | FlatAdam
+        if flat is None:
+            self.dense = torch.optim.AdamW(dense, lr=learning_rate, weight_decay=weight_decay, fused=True)
+        else:
+            self.dense = FlatAdam(flat, dense, weight_decay)
+            self.parameters = [flat.weights]
         self.sparse = torch.optim.SparseAdam(tables, lr=learning_rate) if tables else None
 
     def zero_grad(self) -> None:
         """Forget the gradients of the last step."""
-        if self.flat is not None:
-            self.flat.gradient.zero_()
-            return
         for part in self._parts():
             part.zero_grad()
 
@@ -66,51 +65,24 @@ class Optimiser:
 
     def tensors(self) -> dict[str, Tensor]:
         """Its memory, for a checkpoint: by parameters in the module's order, whether they are flat or not."""
-        memory = checkpoint.optimiser_tensors(self.dense)
-        kept = checkpoint.filed("optimiser", memory if self.flat is None else self._apart(memory, self.flat))
+        dense = self.dense
+        memory = dense.tensors() if isinstance(dense, FlatAdam) else checkpoint.optimiser_tensors(dense)
+        kept = checkpoint.filed("optimiser", memory)
         if self.sparse is not None:
             kept |= checkpoint.filed("sparse", checkpoint.optimiser_tensors(self.sparse))
         return kept
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Take its memory back."""
-        memory = saved.part("optimiser")
-        checkpoint.restore_optimiser(
-            self.dense, memory if self.flat is None else self._together(memory, self.flat)
-        )
+        if isinstance(self.dense, FlatAdam):
+            self.dense.restore(saved.part("optimiser"))
+        else:
+            checkpoint.restore_optimiser(self.dense, saved.part("optimiser"))
         if self.sparse is not None:
             checkpoint.restore_optimiser(self.sparse, saved.part("sparse"))
 
-    def _apart(self, memory: dict[str, Tensor], flat: Flat) -> dict[str, Tensor]:
-        """The memory of the one tensor as that of its parts."""
-        kept: dict[str, Tensor] = {}
-        for key, t in memory.items():
-            name = key.split("/")[1]
-            parts = flat.parted(t) if t.dim() else [t] * len(self.order)
-            kept |= {f"{index}/{name}": parts[place] for index, place in enumerate(self.order)}
-        return kept
-
-    def _together(self, memory: dict[str, Tensor], flat: Flat) -> dict[str, Tensor]:
-        """The opposite."""
-        joined: dict[str, Tensor] = {}
-        for name in {key.split("/")[1] for key in memory}:
-            parts = [memory[f"{index}/{name}"] for index in range(len(self.order))]
-            if not parts[0].dim():
-                joined[f"0/{name}"] = parts[0]
-                continue
-            whole = joined[f"0/{name}"] = torch.empty_like(flat.weights.data)
-            for part, place in zip(parts, self.order, strict=True):
-                flat.parted(whole)[place].copy_(part)
-        return joined
-
-    def _parts(self) -> list[torch.optim.Optimizer]:
+    def _parts(self) -> list[Any]:
         return [self.dense] if self.sparse is None else [self.dense, self.sparse]
-
-
-def places_of(parameters: list[nn.Parameter], among: list[Tensor]) -> list[int]:
-    """Where each parameter stands among others."""
-    found = {id(parameter): place for place, parameter in enumerate(among)}
-    return [found[id(parameter)] for parameter in parameters]
 
 
 def with_sparse_gradients(*modules: nn.Module | None) -> None:
