@@ -33,21 +33,23 @@ from exactk.engine.train_step import (
     EXPLORE,
     LEARN,
     LEAVE,
+    MOVE,
     NEXT,
     NUM_COUNTERS,
     PATIENCE,
     Network,
     Scratch,
     Work,
-    gathered,
     opened,
     teach_each,
 )
 from exactk.engine.working_memory import slice_of
 
+Moving = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # weights, gradient, Adam's two moments
+
 
 class Desk:
-    """Room for B requests of N candidates, cards of K, and what a plan makes of them; gradients end in `gradient`."""
+    """Room for B requests of N candidates, cards of K, and what a plan makes of them."""
 
     def __init__(
         self,
@@ -57,16 +59,16 @@ class Desk:
         plan: Plan,
         sizes: TrainSizes,
         into: InputSpots,
-        weights: np.ndarray,
+        moving: Moving,
         judge: Judge,
         threads: int,
     ) -> None:
         self.plan, self.each = plan, slice_of(B)
         num = -(-B // self.each)
         self.whole = plan.judged or not plan.rewarded  # nothing but compiled code from ids to gradients
-        self.net, room = network_of(sizes, into, N, K, plan, weights, judge)
+        self.net, room = network_of(sizes, into, N, K, plan, moving, judge)
         self.work = work_of(B, N, K, num, plan, self.net, judge)
-        self.figures, self.num_steps = np.zeros(4), 0
+        self.num_steps = 0
         self.uniform = torch.from_numpy(self.work.uniform)
         self.counters = np.zeros(NUM_COUNTERS, np.int64)
         self.counters[NEXT] = num  # nothing to take yet
@@ -91,13 +93,17 @@ class Desk:
         self.num_steps += 1
         return self._all(EXPLORE | LEARN if self.whole else EXPLORE) == 0
 
-    def learned(self, gradient: np.ndarray) -> list[float]:
-        """What is left to learn, and the gradient of all weights; the figures of `gathered`."""
+    def learned(self) -> list[float]:
+        """What is left to learn, the gradient of all weights in place; the figures of `Work`."""
         if not self.whole:
             self._all(LEARN)
-        gathered(self.net, self.work, gradient, self.figures)
-        told: list[float] = self.figures.tolist()
+        told: list[float] = self.work.figures.tolist()
         return told
+
+    def moved(self, numbers: tuple[float, ...]) -> None:
+        """A step of AdamW."""
+        self.net.moving[:] = numbers
+        self._all(MOVE)
 
     def leave(self) -> None:
         """Send the helpers away: they are needed elsewhere."""
@@ -129,7 +135,7 @@ def network_of(
     N: int,
     K: int,
     plan: Plan,
-    weights: np.ndarray,
+    moving: Moving,
     judge: Judge,
 ) -> tuple[Network, tuple[int, ...]]:
     """Places and weights, and the sizes of a thread's working memory, in the order of `Scratch` from `turned` on."""
@@ -140,7 +146,7 @@ def network_of(
     embedding = 2 * rounded(N, 4) * into.size + 4 * into.size + 4 * s.width
     net = Network(
         s, spots_of(s), into, tape_of(s, N), rows, drawing, backing, room,
-        (end, end + span, end + 2 * span), end + 3 * span, matrices_of(s, into), weights,
+        (end, end + span, end + 2 * span), end + 3 * span, matrices_of(s, into), *moving, np.empty(6, np.float32),
     )  # fmt: skip
     free = max(embedding, judge_room(judge, S, K))
     turned = into.end or net.spots.end
@@ -158,6 +164,6 @@ def work_of(B: int, N: int, K: int, num: int, plan: Plan, net: Network, judge: J
         np.empty((K, B, S), np.float32), np.empty(4, np.float32), np.empty((given, N, D), np.float32), judge,
         np.empty((B, S, K), np.int64), np.empty((B, S), np.float32), np.empty((B, S, K, N), np.bool_),
         np.empty((B, S), np.float32), np.zeros((B, N), np.float32),
-        np.empty((B, 3), np.float32), aligned(num * size).reshape(num, size),
+        np.empty((B, 3), np.float32), np.zeros(4), aligned(num * size).reshape(num, size),
         np.empty((given, N, D), np.float32), np.empty((B, N, E), np.float32), np.empty((B, E), np.float32),
     )  # fmt: skip

@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from exactk.config import TrainingConfig
-from exactk.engine.adam import adam
+from exactk.engine.adam import move, numbers_of
 from exactk.engine.desk import Desk
 from exactk.engine.train_encoder import Spots, TrainSizes
 from exactk.engine.train_inputs import InputSpots
@@ -47,8 +47,10 @@ class CompiledLesson:
         self.policy, self.reward, self.caution, self.config = policy, reward, caution, config
         self.sizes, self.spots, self.threads = sizes, spots_of(sizes), threads
         self.into, parameters = laid_out(policy, self.spots)
-        self.flat = Flat(parameters, adam)
-        self.weights, self.gradient = self.flat.weights.detach().numpy(), self.flat.gradient.numpy()
+        self.flat = Flat(parameters)
+        self.flat.move = self.moved
+        parts = (self.flat.weights.detach(), self.flat.gradient, *self.flat.moments)
+        self.moving: Any = tuple(part.numpy() for part in parts)
         judge = judge_of(reward)
         self.judges, self.judge = judge is not None, judge or no_judge()
         vectors = policy.inputs.vectors
@@ -75,11 +77,19 @@ class CompiledLesson:
             return None
         if not desk.whole:
             desk.work.rewards[...] = self.rewards_of(batch, desk.work.cards)
-        told = desk.learned(self.gradient)
+        told = desk.learned()
         if inputs is not None:
             self.flat.gradient[self.spots.end :].zero_()
             inputs.backward(torch.from_numpy(desk.work.inputs_g))
         return self.step_of(desk, stage, told)
+
+    def moved(self, _: Flat, step: int, rate: float, decay: float) -> None:
+        """AdamW, by the threads of the last batch's desk."""
+        numbers = numbers_of(step, rate, decay)
+        if self.last is None:
+            move(*self.moving, np.array(numbers, np.float32))
+        else:
+            self.last.moved(numbers)
 
     def usual(self, batch: Batch, stage: Stage) -> int:
         """K, where this batch can be learned from here; else 0."""
@@ -103,7 +113,7 @@ class CompiledLesson:
             if len(self.desks) == MOST_DESKS:
                 del self.desks[next(iter(self.desks))]
             desk = self.desks[key] = Desk(
-                B, N, K, self.plan_of(from_reward), self.sizes, self.into, self.weights, self.judge, self.threads,
+                B, N, K, self.plan_of(from_reward), self.sizes, self.into, self.moving, self.judge, self.threads,
             )  # fmt: skip
         if self.last is not None and self.last is not desk:
             self.last.leave()
@@ -124,17 +134,18 @@ class CompiledLesson:
     def arrays_of(self, batch: Batch, stage: Stage) -> dict[str, Any]:
         """Ids, rules, what was logged, and what each loss of one request weighs."""
         config, B = self.config, len(batch)
-        clicked = B if batch.clicked is None else int(batch.clicked.sum())
+        clicked = True if batch.clicked is None else batch.clicked.numpy()
+        num_clicked = B if batch.clicked is None else np.count_nonzero(clicked)
         supervised = config.alpha if stage.from_reward else 1.0
         reinforced = (1.0 - config.alpha) / (B * (1 if config.hill_climbing else config.samples))
         return {
-            "user": batch.user,
-            "item": batch.item,
-            "present": batch.present,
-            "graph": batch.graph,
-            "clicked": True if batch.clicked is None else batch.clicked,
-            "clicked_at": -1 if batch.clicked_position is None else batch.clicked_position,
-            "weigh": (supervised / max(clicked, 1), reinforced, stage.bonus / B, stage.temperature),
+            "user": batch.user.numpy(),
+            "item": batch.item.numpy(),
+            "present": batch.present.numpy(),
+            "graph": batch.graph.numpy(),
+            "clicked": clicked,
+            "clicked_at": -1 if batch.clicked_position is None else batch.clicked_position.numpy(),
+            "weigh": (supervised / max(num_clicked, 1), reinforced, stage.bonus / B, stage.temperature),
         }
 
     def plan_of(self, from_reward: bool) -> Plan:

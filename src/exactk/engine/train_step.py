@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 
+from exactk.engine.adam import move_range
 from exactk.engine.gradients import clear
 from exactk.engine.lanes import add, inner, load, store
 from exactk.engine.sharing import seen, shown, taken
@@ -34,7 +35,7 @@ NOTHING, ZERO = np.float32(-np.inf), np.float32(0)
 # Counters that threads share, each on a cache line of its own: the next piece, pieces finished, requests for which
 # nothing could be drawn, whether helpers are to leave, what is to be done, the number of the step.
 NEXT, FINISHED, FAILED, LEAVE, STAGES, STEP, NUM_COUNTERS = 0, 8, 16, 24, 32, 40, 48
-EXPLORE, LEARN = 1, 2
+EXPLORE, LEARN, GATHER, MOVE = 1, 2, 4, 8
 PATIENCE = 6_000_000  # looks for a piece before a helper leaves: a few milliseconds
 
 
@@ -53,6 +54,10 @@ class Network(NamedTuple):
     free: int  # scratch behind all these
     matrices: Any  # those that are turned
     weights: Any
+    gradient: Any
+    first: Any  # Adam's moments
+    second: Any
+    moving: Any  # and what a step of it multiplies by
 
 
 class Work(NamedTuple):
@@ -75,6 +80,7 @@ class Work(NamedTuple):
     rewards: Any  # B S
     added: Any  # B N, onto scores
     told: Any  # B 3: the supervised loss, REINFORCE's, entropy
+    figures: Any  # what was told, summed over requests, and the mean reward
     sums: Any  # gradients of weights, a row for each piece
     inputs_g: Any
     item_g: Any
@@ -265,64 +271,91 @@ def opened(counters, stages, step):
 @compiled
 @no_type_check
 def teach_each(counters, patience, each, plan, net, work, own):
-    """Take pieces of `each` requests until there is none: explore, learn, or both.
+    """Take pieces of `each` requests until there is none: explore, learn, or both; or share in what comes after.
 
     Gradients of weights are summed in the row of `sums` that belongs to their piece, whoever takes it. A tape with room
     for one request serves all. With `patience` this is a helper, who goes on looking for pieces for a while; without,
     the caller, who returns when all are finished: how many requests nothing could be drawn for.
     """
-    B, N = work.item.shape
-    K, num, looks = work.cards.shape[2], len(work.sums), 0
+    (B, N), K = work.item.shape, work.cards.shape[2]
+    num, looks, done = len(work.sums), 0, np.int64(0)
     paths, masks = np.empty((plan.paths, K), np.int64), np.empty((plan.paths, K, N), np.bool_)
     stride = net.tape.end if len(own.tape) >= B * net.tape.end else 0
     while True:
         piece = taken(counters, NEXT) if seen(counters, NEXT) < num else num
-        if piece >= num:
+        if piece < num:
+            looks, done = 0, seen(counters, STAGES)
+            if done & (EXPLORE | LEARN):
+                if own.version[0] != seen(counters, STEP):
+                    turn(net.sizes, net.spots, net.matrices, net.weights, own.turned, own.vectors)
+                    own.version[0] = seen(counters, STEP)
+                failed = teach_piece(piece, each, done, stride, plan, net, work, own, paths, masks)
+                for _ in range(failed):
+                    taken(counters, FAILED)
+            elif done & GATHER:
+                gather_piece(piece, net, work)
+            else:
+                begin, end = part_of(piece, num, len(net.weights))
+                move_range(net.weights, net.gradient, net.first, net.second, net.moving, begin, end)
+            taken(counters, FINISHED)
+        elif patience:
             looks += 1
             if looks > patience or seen(counters, LEAVE):
                 break
-            continue
-        looks, stages = 0, seen(counters, STAGES)
-        if own.version[0] != seen(counters, STEP):
-            turn(net.sizes, net.spots, net.matrices, net.weights, own.turned, own.vectors)
-            own.version[0] = seen(counters, STEP)
-        if stages & LEARN:
-            clear(work.sums[piece], 0, work.sums.shape[1])
-        for b in range(piece * each, min((piece + 1) * each, B)):
-            if stages & EXPLORE and not explore_one(b, b * stride, plan, net, work, own):
-                taken(counters, FAILED)
-            elif stages & LEARN:
-                learn_one(b, b * stride, plan, net, work, own, paths, masks, work.sums[piece])
-        taken(counters, FINISHED)
-    while patience == 0 and seen(counters, FINISHED) < num:
-        pass
+        elif seen(counters, FINISHED) == num:
+            if not seen(counters, STAGES) & LEARN or seen(counters, FAILED):
+                break
+            opened(counters, GATHER, seen(counters, STEP))
     return seen(counters, FAILED)
 
 
-@compiled
+@inner
 @no_type_check
-def gathered(net, work, g, figures):
-    """The gradient of all weights from the sums of the pieces, in order, and from the embeddings' gradients.
+def teach_piece(piece, each, stages, stride, plan, net, work, own, paths, masks):
+    """One piece of the requests; how many nothing could be drawn for."""
+    g, failed = work.sums[piece], 0
+    if stages & LEARN:
+        clear(g, 0, len(g))
+    for b in range(piece * each, min((piece + 1) * each, len(work.user))):
+        if stages & EXPLORE and not explore_one(b, b * stride, plan, net, work, own):
+            failed += 1
+        elif stages & LEARN:
+            learn_one(b, b * stride, plan, net, work, own, paths, masks, g)
+    for layer in range(net.sizes.decoder_layers):  # the two biases of a cell are one to the network
+        D = net.sizes.width
+        bias = net.spots.cells + layer * net.spots.cell_size + 8 * D * D
+        for i in range(bias, bias + 4 * D):
+            g[i + 4 * D] = g[i]
+    return failed
 
-    Figures: what was told, summed over requests, and the mean reward.
-    """
-    figures[:] = 0.0
-    for b in range(len(work.told)):
-        for i in range(3):
-            figures[i] += work.told[b, i]
-        for reward in work.rewards[b]:
-            figures[3] += reward / work.rewards.size
-    s, at, into, sums = net.sizes, net.spots, net.inputs, work.sums
-    end = into.end if into.size else at.end
-    for i in range(0, end, 16):
+
+@inner
+@no_type_check
+def part_of(piece, num, size):
+    """Where a piece of `size` numbers begins and ends, in whole cache lines as far as there are."""
+    each = (size + 16 * num - 1) // (16 * num) * 16
+    return min(piece * each, size), min((piece + 1) * each, size)
+
+
+@inner
+@no_type_check
+def gather_piece(piece, net, work):
+    """A part of the gradient: the sums of all pieces, in order; of the first part, tables and figures as well."""
+    into, sums, g, num = net.inputs, work.sums, net.gradient, len(work.sums)
+    end = into.end if into.size else net.spots.end
+    begin, end = part_of(piece, num, end)
+    for i in range(begin, end, 16):
         value = load(sums[0], i)
-        for piece in range(1, len(sums)):
-            value = add(value, load(sums[piece], i))
+        for other in range(1, num):
+            value = add(value, load(sums[other], i))
         store(g, i, value)
-    for layer in range(s.decoder_layers):  # the two biases of a cell are one to the network
-        bias = at.cells + layer * at.cell_size + 8 * s.width * s.width
-        for i in range(bias, bias + 4 * s.width):
-            g[i + 4 * s.width] = g[i]
+    if piece:
+        return
     if into.size:
         onto_tables(into, g, len(g), work.user, work.item, work.item_g, work.user_g)
-    return 0
+    work.figures[:] = 0.0
+    for b in range(len(work.told)):
+        for i in range(3):
+            work.figures[i] += work.told[b, i]
+        for reward in work.rewards[b]:
+            work.figures[3] += reward / work.rewards.size

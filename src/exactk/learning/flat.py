@@ -11,18 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# AdamW's step on weights, given their gradient, its two moments, the number of the step, learning rate and decay.
-Move = Callable[[Tensor, Tensor, tuple[Tensor, Tensor], int, float, float], None]
-
 
 class Flat:
-    """`weights` holds the numbers of all parameters, in order; `weights.grad` those of their gradients."""
+    """`weights` holds the numbers of all parameters, in order; `gradient` and `moments` (Adam's two) likewise."""
 
-    def __init__(self, parameters: Sequence[Tensor], move: Move | None = None) -> None:
-        self.parameters, self.move = list(parameters), move or torch_move
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self.parameters = list(parameters)
+        self.move: Move = torch_move
         self.sizes = [p.numel() for p in self.parameters]
         self.weights = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in self.parameters]))
         self.gradient = self.weights.grad = torch.zeros_like(self.weights)
+        self.moments = torch.zeros_like(self.gradient), torch.zeros_like(self.gradient)
         for parameter, own, gradient in zip(
             self.parameters, self.parted(self.weights.data), self.parted(self.gradient), strict=True
         ):
@@ -38,13 +37,15 @@ class Flat:
         return self.parameters[0].data_ptr() == self.weights.data_ptr()
 
 
-def torch_move(
-    weights: Tensor, gradient: Tensor, memory: tuple[Tensor, Tensor], step: int, rate: float, decay: float
-) -> None:
-    """torch's kernel, without what its optimiser does around it."""
-    first, second = memory
+# AdamW's step: its number, the first being 1, learning rate and weight decay.
+Move = Callable[[Flat, int, float, float], None]
+
+
+def torch_move(flat: Flat, step: int, rate: float, decay: float) -> None:
+    """By torch's kernel, without what its optimiser does around it."""
+    first, second = flat.moments
     torch._fused_adamw_(
-        [weights], [gradient], [first], [second], [], [torch.tensor(float(step))],
+        [flat.weights.data], [flat.gradient], [first], [second], [], [torch.tensor(float(step))],
         lr=rate, beta1=0.9, beta2=0.999, weight_decay=decay, eps=1e-8, amsgrad=False, maximize=False,
     )  # fmt: skip
 
@@ -54,7 +55,8 @@ class FlatAdam:
 
     def __init__(self, flat: Flat, order: Sequence[Tensor], weight_decay: float) -> None:
         self.flat, self.weight_decay, self.num_steps = flat, weight_decay, 0
-        self.memory = torch.zeros_like(flat.weights.data), torch.zeros_like(flat.weights.data)
+        for moment in flat.moments:
+            moment.zero_()
         self.param_groups: list[dict[str, Any]] = [{"lr": 0.0}]
         places = {id(parameter): place for place, parameter in enumerate(flat.parameters)}
         self.order = [places[id(parameter)] for parameter in order]
@@ -66,15 +68,14 @@ class FlatAdam:
     @torch.no_grad()
     def step(self) -> None:
         """Move all weights."""
-        flat, rate = self.flat, self.param_groups[0]["lr"]
         self.num_steps += 1
-        flat.move(flat.weights.data, flat.gradient, self.memory, self.num_steps, rate, self.weight_decay)
+        self.flat.move(self.flat, self.num_steps, self.param_groups[0]["lr"], self.weight_decay)
 
     def tensors(self) -> dict[str, Tensor]:
         """Its memory; none before the first step."""
         if not self.num_steps:
             return {}
-        first, second = map(self.flat.parted, self.memory)
+        first, second = map(self.flat.parted, self.flat.moments)
         kept: dict[str, Tensor] = {}
         for index, place in enumerate(self.order):
             kept[f"{index}/step"] = torch.tensor(float(self.num_steps))
@@ -83,7 +84,7 @@ class FlatAdam:
 
     def restore(self, kept: Mapping[str, Tensor]) -> None:
         """Take it back."""
-        first, second = map(self.flat.parted, self.memory)
+        first, second = map(self.flat.parted, self.flat.moments)
         self.num_steps = int(kept.get("0/step", 0))
         for index, place in enumerate(self.order if kept else ()):
             first[place].copy_(kept[f"{index}/exp_avg"])
