@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +15,8 @@ from exactk.bench.made import logged_batch, made_policy
 from exactk.config import Config, InputSizes, PolicyConfig, preset
 from exactk.engine.lesson import CompiledLesson
 from exactk.engine.training import CompiledTraining
-from exactk.learning.fit import Step
+from exactk.learning.fit import Step, Task, fit
+from exactk.learning.pace import FitSettings
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of
@@ -145,3 +149,43 @@ def test_networks_and_baselines_the_kernels_do_not_know_have_no_lesson() -> None
     assert lesson_of(paper.with_overrides(("training.baseline=greedy",))) is None
     assert lesson_of(paper, PolicyConfig(cell="gru")) is None
     assert lesson_of(paper, PolicyConfig(affinity=4)) is None
+
+
+def trained(folder: Path, threads: int = 2, cut_after: int = 8) -> dict[str, Tensor]:
+    """A policy's weights after eight steps, or fewer; every third batch has to be learned from as usual."""
+    config = preset("paper")
+    reward = reward_of(config, IDS, 4, Generator().manual_seed(3)).eval()
+    policy = Policy(config.policy, IDS, Generator().manual_seed(4))
+    lesson = CompiledTraining(policy, threads).lesson(reward, 0.0, config.training)
+    assert lesson is not None
+    usual = []
+
+    def batches(_: int, start: int) -> Iterator[Batch]:
+        for number in range(start, 8):
+            if number == cut_after:
+                raise RuntimeError("cut")
+            batch = batch_of(10 + number, IDS)
+            pinned = torch.zeros_like(batch.present)
+            pinned[0, int(batch.present[0].nonzero()[0])] = number % 3 == 1
+            yield replace(batch, pinned=pinned)
+
+    def loss(batch: Batch, progress: float, generator: Generator) -> Step:
+        step = lesson(batch, progress, generator)
+        usual.append(step is None)
+        return step or policy_step(policy, reward, 0.0, config.training, batch, progress, generator)
+
+    task = Task("policy", policy, batches, 8, loss, flat=lesson.flat)
+    with suppress(RuntimeError):
+        fit(task, FitSettings(epochs=1, checkpoint_seconds=0.0), folder, resume=True)
+    assert cut_after < 8 or any(usual)
+    return {name: t.clone() for name, t in policy.state_dict().items()}
+
+
+def test_a_run_cut_short_and_resumed_ends_with_the_same_weights_on_any_number_of_threads(
+    tmp_path: Path,
+) -> None:
+    straight = trained(tmp_path / "straight")
+    trained(tmp_path / "cut", threads=1, cut_after=4)
+    resumed = trained(tmp_path / "cut")
+    for name, weights in straight.items():
+        assert torch.equal(weights, resumed[name]), name
