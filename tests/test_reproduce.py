@@ -211,6 +211,8 @@ def test_on_a_world_methods_are_tested_by_true_value() -> None:
     assert ahead.measured == pytest.approx(0.1)
     assert ahead.met
     assert sure.measured == pytest.approx(2 / 16)  # four users, all one way: 2 of 16 sign patterns
+    behind = {"guided": valued(result(clicks), "guided", 0.3), "bpr": results["bpr"]}
+    assert [goal.met for goal in main_table._goals("world", behind)] == [False, False]
 
 
 def test_pictures_are_drawn_from_the_rows_alone(tmp_path: Path) -> None:

@@ -141,7 +141,8 @@ def _goals(column: str, results: dict[str, Result]) -> list[Goal]:
         what = "true value" if figure == "value" else "P@K"
         goals.append(Goal(f"{name}, difference in {what}", tested["difference"], 0.0, "least"))
         if column != "leak-free":
-            goals.append(Goal(f"{name}, p", tested["p"], SURE, "most"))
+            sure = tested["p"] if tested["difference"] > 0 else 1.0  # behind, and sure of it, is not ahead
+            goals.append(Goal(f"{name}, p", sure, SURE, "most"))
     popularity = results.get("popularity")
     if column == "leak-free" and popularity is not None and popularity.ways:
         gain = told["P"] / figures(popularity)["P"]
