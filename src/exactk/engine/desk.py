@@ -30,12 +30,11 @@ from exactk.engine.train_layout import (
 from exactk.engine.train_losses import Plan
 from exactk.engine.train_reward import Judge, judge_room
 from exactk.engine.train_step import (
+    CLAIMS,
     EXPLORE,
     LEARN,
     LEAVE,
     MOVE,
-    NEXT,
-    NUM_COUNTERS,
     PATIENCE,
     Network,
     Scratch,
@@ -70,8 +69,7 @@ class Desk:
         self.work = work_of(B, N, K, num, plan, self.net, judge)
         self.num_steps = 0
         self.uniform = torch.from_numpy(self.work.uniform)
-        self.counters = np.zeros(NUM_COUNTERS, np.int64)
-        self.counters[NEXT] = num  # nothing to take yet
+        self.counters = np.ones(CLAIMS + 8 * num, np.int64)  # all pieces are taken
         shared_tape = None if self.whole else aligned(B * self.net.tape.end)
         self.scratch = [
             Scratch(
@@ -116,10 +114,11 @@ class Desk:
         return int(self._teach(0))
 
     def _teach(self, thread: int) -> Any:
-        patience = PATIENCE if thread else 0
+        home = thread * len(self.work.sums) // len(self.scratch)
         return teach_each(
-            self.counters, patience, self.each, self.plan, self.net, self.work, self.scratch[thread]
-        )
+            self.counters, PATIENCE if thread else 0, home, self.each, self.plan, self.net, self.work,
+            self.scratch[thread],
+        )  # fmt: skip
 
     def _call_helpers(self) -> None:
         """Those that are not here."""

@@ -32,11 +32,11 @@ from exactk.problem.compiling import compiled
 
 NOTHING, ZERO = np.float32(-np.inf), np.float32(0)
 
-# Counters that threads share, each on a cache line of its own: the next piece, pieces finished, requests for which
-# nothing could be drawn, whether helpers are to leave, what is to be done, the number of the step.
-NEXT, FINISHED, FAILED, LEAVE, STAGES, STEP, NUM_COUNTERS = 0, 8, 16, 24, 32, 40, 48
+# Counters that threads share, each on a cache line of its own: pieces finished, requests for which nothing could be
+# drawn, whether helpers are to leave, what is to be done, the number of the step; for each piece whether it is taken.
+FINISHED, FAILED, LEAVE, STAGES, STEP, CLAIMS = 0, 8, 16, 24, 32, 40
 EXPLORE, LEARN, GATHER, MOVE = 1, 2, 4, 8
-PATIENCE = 6_000_000  # looks for a piece before a helper leaves: a few milliseconds
+PATIENCE = 2_000_000  # looks for a piece before a helper leaves: a few milliseconds
 
 
 class Network(NamedTuple):
@@ -264,13 +264,29 @@ def opened(counters, stages, step):
     shown(counters, STEP, step)
     shown(counters, FINISHED, 0)
     shown(counters, FAILED, 0)
-    shown(counters, NEXT, 0)
+    for claim in range(CLAIMS, len(counters), 8):
+        shown(counters, claim, 0)
     return 0
+
+
+@inner
+@no_type_check
+def claimed(counters, home, num):
+    """A piece nobody has taken, `num` if there is none.
+
+    Every thread begins at its own: what it wrote in the last step is still in its cache, and in no other.
+    """
+    for i in range(num):
+        piece = home + i if home + i < num else home + i - num
+        claim = CLAIMS + 8 * piece
+        if seen(counters, claim) == 0 and taken(counters, claim) == 0:
+            return piece
+    return num
 
 
 @compiled
 @no_type_check
-def teach_each(counters, patience, each, plan, net, work, own):
+def teach_each(counters, patience, home, each, plan, net, work, own):
     """Take pieces of `each` requests until there is none: explore, learn, or both; or share in what comes after.
 
     Gradients of weights are summed in the row of `sums` that belongs to their piece, whoever takes it. A tape with room
@@ -282,7 +298,7 @@ def teach_each(counters, patience, each, plan, net, work, own):
     paths, masks = np.empty((plan.paths, K), np.int64), np.empty((plan.paths, K, N), np.bool_)
     stride = net.tape.end if len(own.tape) >= B * net.tape.end else 0
     while True:
-        piece = taken(counters, NEXT) if seen(counters, NEXT) < num else num
+        piece = claimed(counters, home, num)
         if piece < num:
             looks, done = 0, seen(counters, STAGES)
             if done & (EXPLORE | LEARN):

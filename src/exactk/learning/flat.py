@@ -19,9 +19,12 @@ class Flat:
         self.parameters = list(parameters)
         self.move: Move = torch_move
         self.sizes = [p.numel() for p in self.parameters]
-        self.weights = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in self.parameters]))
-        self.gradient = self.weights.grad = torch.zeros_like(self.weights)
-        self.moments = torch.zeros_like(self.gradient), torch.zeros_like(self.gradient)
+        weights, self.gradient, *moments = staggered(4, sum(self.sizes), self.parameters[0])
+        self.moments = (moments[0], moments[1])
+        self.weights = nn.Parameter(
+            weights.copy_(torch.cat([p.detach().reshape(-1) for p in self.parameters]))
+        )
+        self.weights.grad = self.gradient
         for parameter, own, gradient in zip(
             self.parameters, self.parted(self.weights.data), self.parted(self.gradient), strict=True
         ):
@@ -35,6 +38,16 @@ class Flat:
     def is_whole(self) -> bool:
         """Whether the parameters still lie here: moving or flattening a module again takes them elsewhere."""
         return self.parameters[0].data_ptr() == self.weights.data_ptr()
+
+
+def staggered(number: int, size: int, like: Tensor) -> list[Tensor]:
+    """Zeros, as many tensors, none of which begins at another's place within a page.
+
+    Side by side in pages of their own, a number stored in one delays what is loaded from the same place of the others.
+    """
+    stride = -(-size // 1024) * 1024 + 256
+    room = torch.zeros(number * stride, dtype=like.dtype, device=like.device)
+    return [room[place : place + size] for place in range(0, number * stride, stride)]
 
 
 # AdamW's step: its number, the first being 1, learning rate and weight decay.
