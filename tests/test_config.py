@@ -90,6 +90,12 @@ def test_leave_one_out_needs_two_samples() -> None:
         preset("paper").with_overrides(["training.samples=1", "training.baseline=leave_one_out"])
 
 
+def test_only_a_single_target_can_be_smoothed() -> None:
+    assert preset("paper").with_overrides(["training.smoothing=0.2"]).training.smoothing == 0.2
+    with pytest.raises(ConfigError, match="target to card or clicked"):
+        preset("paper").with_overrides(["training.target=set", "training.smoothing=0.2"])
+
+
 def test_a_toml_file_may_start_from_a_preset(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(

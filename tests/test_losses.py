@@ -39,6 +39,25 @@ def test_an_absent_target_contributes_nothing() -> None:
     assert losses.target_loss(log_probs(), ALLOWED, torch.tensor([[-1, -1]])).item() == 0.0
 
 
+def test_the_spread_loss_is_the_mean_over_all_that_is_allowed_where_there_is_a_target() -> None:
+    loss = losses.spread_loss(log_probs(), ALLOWED, torch.tensor([[2, 1]]))
+    first = (math.log(0.5) + math.log(0.3) + math.log(0.2)) / 3
+    assert loss.item() == pytest.approx(-first - (math.log(0.25) + math.log(0.75)) / 2)
+    without = losses.spread_loss(log_probs(), ALLOWED, torch.tensor([[2, -1]]))
+    assert without.item() == pytest.approx(-first)  # no target, nothing to spread
+    forbidden = losses.spread_loss(log_probs(), ALLOWED, torch.tensor([[2, 2]]))
+    assert forbidden.item() == pytest.approx(-first)
+
+
+def test_target_and_spread_together_are_torchs_label_smoothing() -> None:
+    scores, target = torch.tensor([[0.3, -1.2, 2.0, 0.1]]), torch.tensor([2])
+    told, allowed = scores.log_softmax(1).unsqueeze(1), torch.ones(1, 1, 4, dtype=torch.bool)
+    mixed = 0.7 * losses.target_loss(told, allowed, target[:, None])
+    mixed = mixed + 0.3 * losses.spread_loss(told, allowed, target[:, None])
+    expected = torch.nn.functional.cross_entropy(scores, target, label_smoothing=0.3)
+    assert mixed.item() == pytest.approx(expected.item())
+
+
 def test_the_set_loss_sums_the_probabilities_of_all_that_is_wanted() -> None:
     wanted = torch.tensor([[[True, False, True], [True, False, True]]])
     loss = losses.set_loss(log_probs(), ALLOWED, wanted)

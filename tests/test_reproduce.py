@@ -9,7 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import torch
+from scipy import sparse
 
 from exactk.bench import reproduced
 from exactk.config import ABLATIONS
@@ -18,14 +21,16 @@ from exactk.data.movielens import build_movielens
 from exactk.errors import InputError
 from exactk.evaluation import metrics
 from exactk.evaluation.judging import Scores, judged
-from exactk.reproduce import PARTS, figures, main_table, methods, paper
+from exactk.reproduce import PARTS, bayes, figures, main_table, methods, paper
 from exactk.reproduce.attention import most_attended, most_telling, tidy
 from exactk.reproduce.cells import Cell, Options, Result, run_cells
+from exactk.reproduce.factors import Factored
 from exactk.reproduce.graded import Graded, ridge
 from exactk.reproduce.sources import Place, source
 from exactk.reproduce.summary import difference
 from exactk.reproduce.summary import figures as figures_of
 from exactk.rivals.contract import Budget, Logs
+from exactk.rivals.selection import Exact
 
 USERS, ITEMS = 8, 60
 
@@ -175,6 +180,70 @@ def test_graded_ratings_find_who_likes_what(rated: Dataset, method: Graded) -> N
     way = method(train, valid, Budget()).ways["exact"]
     found = metrics.mean(judged(way, test, None).precision)
     assert found > 0.55  # chance is 2 of 6
+
+
+def test_factors_alone_find_what_everyone_likes(published: Path, tmp_path: Path) -> None:
+    train, valid, test = Logs.of(*source("k4-n20", Place(tmp_path, published), quick=True).views())
+    for method in (Factored(rank=4), Factored(rank=4, smoothing=0.3, start=0.5)):
+        ways = method(train, valid, Budget(epochs=8)).ways
+        found = [metrics.mean(judged(way, test, None).precision) for way in ways.values()]
+        assert found == [1.0, 1.0]  # greedy and exact
+
+
+def test_a_factorisation_machine_sums_every_pair_of_features_once() -> None:
+    rng = np.random.default_rng(3)
+    w, V = rng.normal(size=5), rng.normal(size=(5, 2))
+    users, items = rng.normal(size=(2, 3)), rng.normal(size=(3, 2))
+    told = bayes.scores(w, V, sparse.csr_matrix(users), sparse.csr_matrix(items))
+    for u in range(2):
+        for i in range(3):
+            x = np.r_[users[u], items[i]]
+            pairs = sum(V[a] @ V[b] * x[a] * x[b] for a in range(5) for b in range(a))
+            assert told[u, i] == pytest.approx(w @ x + pairs)
+
+
+def test_a_side_holds_ids_company_of_length_one_and_features() -> None:
+    own, other = np.array([1, 1, 2]), np.array([0, 3, 3])
+    side = bayes.Side.of(own, other, np.array([[0.0], [7.0], [8.0]]), 4)
+    assert side.groups == (3, 4, 1)
+    half = 0.5**0.5
+    np.testing.assert_allclose(
+        side.rows.toarray(),
+        [[1, 0, 0, 0, 0, 0, 0, 0], [0, 1, 0, half, 0, 0, half, 7], [0, 0, 1, 0, 0, 0, 1, 8]],
+    )
+
+
+def test_likings_and_a_bayesian_machine_blended_find_who_likes_what(rated: Dataset) -> None:
+    pytest.importorskip("myfm", reason="the extra 'ratings'", exc_type=ImportError)
+    train, valid, test = Logs.of(*rated.split())
+    method = bayes.Blended(Graded(rank=2, shrink_tastes=5.0), bayes.Probit(2, 30, 20), starts=2)
+    way = method(train, valid, Budget()).ways["exact"]
+    assert isinstance(way, Exact)
+    assert metrics.mean(judged(way, test, None).precision) > 0.55  # chance is 2 of 6
+    batch = next(test.batches(4))
+    assert isinstance(way.scorer, bayes.Blend)
+    chance = way.scorer.parts[1](batch)
+    assert 0 < float(chance.min()) < float(chance.max()) < 1
+    ids = pa.array(np.arange(1, 61))
+    odd_users, odd_items = np.zeros(41, bool), np.zeros(61, bool)
+    odd_users[train.vocabulary.index_users(ids[:40])] = odd_items[train.vocabulary.index_items(ids)] = True
+    odd_users[train.vocabulary.index_users(ids[1:40:2])] = odd_items[
+        train.vocabulary.index_items(ids[1::2])
+    ] = False
+    likes = odd_users[batch.user.numpy()][:, None] == odd_items[batch.item.numpy()]
+    assert chance[likes].mean() > 0.1 + chance[~likes].mean()
+
+
+def test_standardising_leaves_out_what_is_not_there(rated: Dataset) -> None:
+    (test,) = Logs.of(rated.split()[2])
+    batch = next(test.batches(2))
+    present = batch.present.clone()
+    present[0, 4:] = False
+    told = torch.arange(12.0, dtype=torch.float64).reshape(2, 6)
+    made = bayes.standardised(told, replace(batch, present=present))
+    np.testing.assert_allclose(made[0, :4], (np.arange(4) - 1.5) / np.std(np.arange(4)))
+    assert made[0, 4:].tolist() == [0.0, 0.0]
+    assert made[1].std(correction=0).item() == pytest.approx(1.0)
 
 
 def test_a_table_puts_the_papers_figure_beside_ours() -> None:

@@ -140,6 +140,9 @@ class TrainingConfig(Section):
     target: Literal["card", "set", "uniform", "clicked"] = (
         "card"  # what a step should choose, see docs/training.md
     )
+    smoothing: float = setting(
+        0.0, least=0, most=0.9
+    )  # share of a target given to all allowed candidates alike
     requests: Literal["clicked", "all"] = "clicked"  # "all": REINFORCE learns from unclicked requests, too
     # "exact": every request is demonstrated the best card under the learned pair value, found by exact search
     demonstrations: Literal["logged", "exact"] = "logged"
@@ -173,6 +176,10 @@ class TrainingConfig(Section):
         super().__post_init__()
         if self.baseline == "leave_one_out" and self.samples < 2 and self.alpha < 1:
             raise ConfigError("setting training.baseline=leave_one_out needs training.samples of at least 2")
+        if self.smoothing and self.target not in ("card", "clicked"):
+            raise ConfigError(
+                "training.smoothing spreads a single target: set training.target to card or clicked"
+            )
         if self.demonstrations == "exact" and self.target == "clicked":
             raise ConfigError(
                 "training.demonstrations=exact has no clicked item: set training.target to card, set or uniform"
@@ -310,10 +317,16 @@ PRESETS: dict[str, Config] = {
     # For logs of few users and items whose cards hold no interaction (the paper's MovieLens files): GAttN at the
     # paper's size, supervised by the clicked item, with a matrix factorisation inside. Chosen on validation.
     "best-ids": Config(
-        policy=PolicyConfig(affinity=32, affinity_dropout=0.3),
+        policy=PolicyConfig(affinity=128, affinity_pace=20.0),
         reward=RewardConfig(kind="set", batch_size=256, epochs=3, patience=1),
         training=TrainingConfig(
-            alpha=1.0, target="clicked", batch_size=128, learning_rate=0.01, weight_decay=0.1
+            alpha=1.0,
+            policy_sampling=False,
+            target="clicked",
+            smoothing=0.3,
+            batch_size=128,
+            learning_rate=0.0005,
+            weight_decay=2.0,
         ),
     ),
     "tiny": Config(

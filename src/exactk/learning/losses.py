@@ -30,6 +30,19 @@ def target_loss(
     return -torch.where(possible, found, 0.0).sum(dim=1)
 
 
+def spread_loss(
+    log_probs: Float[Tensor, "B K N"], allowed: Bool[Tensor, "B K N"], targets: Int[Tensor, "B K"]
+) -> Float[Tensor, "B"]:
+    """Cross entropy against the uniform distribution over all allowed positions, of the steps that have a target.
+
+    What label smoothing mixes into `target_loss`: it keeps a policy from pushing any candidate down without end.
+    """
+    possible = allowed.gather(2, targets.clamp(min=0).unsqueeze(2)) & (targets != NOTHING).unsqueeze(
+        2
+    )  # B K 1
+    return uniform_loss(log_probs, allowed, possible.expand_as(allowed))
+
+
 def set_loss(
     log_probs: Float[Tensor, "B K N"], allowed: Bool[Tensor, "B K N"], wanted: Bool[Tensor, "B K N"]
 ) -> Float[Tensor, "B"]:

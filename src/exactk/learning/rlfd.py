@@ -133,12 +133,17 @@ def demonstration_loss(
     assert batch.card is not None
     log_probs, allowed = along.log_probs[:, 0], along.allowed[:, 0]  # B K N
     N = log_probs.shape[2]
-    if config.target == "clicked":
-        assert batch.clicked_position is not None
-        return losses.target_loss(log_probs, allowed, losses.clicked_targets(path, batch.clicked_position))
     card = fitted(batch.card, path.shape[1])
-    if config.target == "card":
-        return losses.target_loss(log_probs, allowed, card)
+    if config.target in ("clicked", "card"):
+        targets = card
+        if config.target == "clicked":
+            assert batch.clicked_position is not None
+            targets = losses.clicked_targets(path, batch.clicked_position)
+        loss = losses.target_loss(log_probs, allowed, targets)
+        if not config.smoothing:
+            return loss
+        spread = losses.spread_loss(log_probs, allowed, targets)
+        return (1.0 - config.smoothing) * loss + config.smoothing * spread
     wanted = losses.remaining(path, card, N)
     return (losses.set_loss if config.target == "set" else losses.uniform_loss)(log_probs, allowed, wanted)
 

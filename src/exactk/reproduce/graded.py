@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from exactk.data.vocabulary import Scaling
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs
 from exactk.rivals.selection import Exact
@@ -144,9 +146,24 @@ def item_features(train: Logs) -> Float64[np.ndarray, "I F"]:
     vocabulary, items = train.vocabulary, train.view.items
     if vocabulary.item_scaling is None:
         return np.zeros((vocabulary.num_items, 0))
-    raw = np.stack(items["features"].to_numpy(zero_copy_only=False)).astype(np.float32)
     place = vocabulary.index_items(items["item_id"].combine_chunks())
-    features = np.zeros((vocabulary.num_items, raw.shape[1]))
-    features[place] = scaled(vocabulary.item_scaling(raw).astype(np.float64))
+    return _placed(items, vocabulary.item_scaling, place, vocabulary.num_items)
+
+
+def user_features(train: Logs) -> Float64[np.ndarray, "U F"]:
+    """The same of every user."""
+    vocabulary, users = train.vocabulary, train.view.users
+    if vocabulary.user_scaling is None:
+        return np.zeros((vocabulary.num_users, 0))
+    place = vocabulary.index_users(users["user_id"].combine_chunks())
+    return _placed(users, vocabulary.user_scaling, place, vocabulary.num_users)
+
+
+def _placed(
+    table: pa.Table, scaling: Scaling, place: Int64[np.ndarray, "A"], size: int
+) -> Float64[np.ndarray, "V F"]:
+    raw = np.stack(table["features"].to_numpy(zero_copy_only=False)).astype(np.float32)
+    features = np.zeros((size, raw.shape[1]))
+    features[place] = scaled(scaling(raw).astype(np.float64))
     features[0] = 0.0
     return features

@@ -18,6 +18,8 @@ from exactk.learning.decide import PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
+from exactk.reproduce.bayes import Blended, Probit
+from exactk.reproduce.factors import Factored
 from exactk.reproduce.graded import Graded
 from exactk.rivals.contract import Budget, Fitted, Logs, Recommender
 from exactk.rivals.selection import Exact
@@ -107,10 +109,17 @@ own_loo = Trained(
     ),
 )  # fmt: skip
 own_affinity_16 = Trained("paper", (*_CLICKED, "policy.affinity=16", "training.learning_rate=0.003"))
+own_affinity_128 = Trained("best-ids", ("training.smoothing=0", "training.policy_sampling=true"))
 best_ids = Trained("best-ids", beams=True)
 guided = Trained("guided")
 pair_value = Trained("best", ("model=pair_value",))
 
 # Graded ratings of the train side, chosen by five-fold cross-validation within them.
 mf_graded = Graded()
-best_graded = Graded({2.0: 0.5, 3.0: 1.0, 4.0: 1.0, 5.0: 1.0}, rank=16, shrink=14.0, shrink_tastes=20.0)
+best_graded = Blended(
+    Graded({2.0: 0.5, 3.0: 1.0, 4.0: 1.0, 5.0: 1.0}, rank=16, shrink=14.0, shrink_tastes=20.0), Probit()
+)
+
+# Likings alone: the best of sixteen settings by cross-validation within train, and the same trained as our own are.
+mf_tuned = Factored(rank=128, learning_rate=0.02, weight_decay=0.1)
+own_likings = Factored(rank=128, learning_rate=0.02, weight_decay=0.1, smoothing=0.3)

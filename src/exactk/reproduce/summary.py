@@ -23,13 +23,14 @@ LABELS: dict[str, str] = {
     "paper": "GAttN + RLfD, paper",
     "popularity": "popularity",
     "mf-softmax": "MF softmax",
+    "mf_tuned": "MF softmax, tuned as ours",
     "least-seen": "least seen (leak probe)",
     "random": "random",
     "best_ids": "GAttN, best-ids",
     "guided": "GAttN, guided",
     "pair_value": "pair value + exact",
     "mf_graded": "MF on graded ratings",
-    "best_graded": "graded ratings and genres + exact",
+    "best_graded": "graded likings and Bayesian FM + exact",
 }
 
 
