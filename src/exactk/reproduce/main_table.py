@@ -22,8 +22,8 @@ FACTORS = ("mf-softmax", "mf_tuned")  # as in `exactk compare`, and as large and
 
 # The methods of each column, the one that is ours to win with first.
 METHODS: dict[str, tuple[str, ...]] = {
-    "k4-n20": ("best_ids", *PAPERS_OWN, "pair_value", *FACTORS, "popularity", "least-seen"),
-    "k10-n50": ("best_ids", *PAPERS_OWN, "pair_value", *FACTORS, "popularity", "least-seen"),
+    "k4-n20": ("best_ids", "own_likings", *PAPERS_OWN, "pair_value", *FACTORS, "popularity", "least-seen"),
+    "k10-n50": ("best_ids", "own_likings", *PAPERS_OWN, "pair_value", *FACTORS, "popularity", "least-seen"),
     "leak-free": (
         "best_graded", "best_ids", *PAPERS_OWN, "mf_graded", *FACTORS, "popularity", "least-seen",
     ),
@@ -96,7 +96,7 @@ def headline(column: str) -> str:
 
 def kind(method: str) -> str:
     """Whose it is: ours, the paper's table, a probe that nobody could serve, or a plain baseline beyond the paper."""
-    if method.startswith(("best", "pair_value", "guided")):
+    if method.startswith(("best", "own", "pair_value", "guided")):
         return "ours"
     if method in PAPERS_OWN:
         return "paper"
