@@ -342,8 +342,15 @@ def test_serve_refuses_what_cannot_work(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="not a model folder"):
         serve(model=tmp_path / "empty", workers=2)
+    with pytest.raises(DataError, match="not a dataset folder"):
+        serve(dataset=tmp_path / "empty")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot make the log folder"):
+        serve(log=tmp_path / "file" / "log")
     with pytest.raises(ConfigError, match="workers"):
         serve(workers=0)
+    with pytest.raises(ConfigError, match="0 to 65535"):
+        serve(port=70_000)
     with listening("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="cannot listen"):
         serve(port=taken.getsockname()[1], workers=2)
 

@@ -56,7 +56,8 @@ def _bound(kind: type[socket.socket], host: str, port: int) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         made.bind((host, port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         made.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        reason = error.strerror if isinstance(error, OSError) else "a port is a number from 0 to 65535"
+        raise ConfigError(f"cannot listen on {host}:{port}: {reason}") from error
     return made

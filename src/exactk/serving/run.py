@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.config import LOGGING_CONFIG
 from uvicorn.supervisors import Multiprocess
 
-from exactk.errors import ConfigError
+from exactk.errors import ConfigError, DataError
 from exactk.model_files import checked_description
 from exactk.serving.lane import LaneProtocol
 from exactk.serving.port import for_workers, listening
@@ -106,6 +106,15 @@ def check_folders(settings: Settings) -> None:
             raise ConfigError(f"the {name} folder {folder} does not exist")
         if name != "dataset":
             checked_description(folder)
+        elif not (folder / "meta.json").is_file():
+            raise DataError(f"{folder} is not a dataset folder: it has no meta.json")
+    if settings.log is not None:
+        try:
+            settings.log.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make the log folder {settings.log}: {error.strerror}") from error
+        if not os.access(settings.log, os.W_OK | os.X_OK):
+            raise ConfigError(f"the log folder {settings.log} may not be written")
 
 
 def is_loopback(host: str) -> bool:
