@@ -54,11 +54,6 @@ class Batcher(Generic[Q, A]):
         self._idle.set()
         self._seconds = 0.0  # of one question in the loop, as lately measured
 
-    @property
-    def num_waiting(self) -> int:
-        """Questions not yet handed to the engine."""
-        return len(self._waiting)
-
     async def ask(self, question: Q) -> A:
         """The answer to one question; raises what `run` returned as its exception."""
         return await self.enqueue(question)

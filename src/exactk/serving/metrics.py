@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from time import perf_counter
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from exactk.serving.split import CHALLENGER, CHAMPION
@@ -42,9 +42,6 @@ class Metrics:
         self.feedback = counter("feedback", "Feedback kept, by arm and outcome.", "arm", "clicked")
         self.log_lost = counter("log_lost_rows", "Rows the log could not keep.")
         self.reloads = counter("reloads", "Attempts to swap a model in.", "arm", "outcome")
-        self.waiting = Gauge(
-            "exactk_waiting", "Requests in the queue.", registry=registry, multiprocess_mode="livesum"
-        )
 
     def exposition(self) -> bytes:
         """The text a scraper reads, over all worker processes where there are several."""
