@@ -39,18 +39,18 @@ SETTINGS = {
 }
 
 
-def batch_of(size: int, sizes: InputSizes, density: float = 1.0) -> Batch:
+def batch_of(size: int, sizes: InputSizes, density: float = 1.0, N: int = 20) -> Batch:
     """Requests with forbidden pairs, absent candidates and a few cards that were not clicked."""
     generator = Generator().manual_seed(5)
-    batch = logged_batch(size, generator, sizes)
-    forbidden = torch.rand(size, 20, 20, generator=generator) > density
-    absent = torch.rand(size, 20, generator=generator) < 0.1
+    batch = logged_batch(size, generator, sizes, N)
+    forbidden = torch.rand(size, N, N, generator=generator) > density
+    absent = torch.rand(size, N, generator=generator) < 0.1
     absent.scatter_(1, batch.card, False)  # type: ignore[arg-type]
     clicked = torch.rand(size, generator=generator) < 0.7
     features = {}
     if sizes.user_feature_size:
         features["user_features"] = torch.randn(size, 3, generator=generator)
-        features["item_features"] = torch.randn(size, 20, 5, generator=generator)
+        features["item_features"] = torch.randn(size, N, 5, generator=generator)
     graph = batch.graph & ~(forbidden | forbidden.transpose(1, 2))
     batch = replace(batch, graph=graph, present=~absent, clicked=clicked, **features)
     return batch.rows(Feasible.of(batch).safe)
@@ -94,6 +94,18 @@ def assert_equal_up_to_rounding(told: list[tuple[Step, dict[str, Tensor]]]) -> N
 def test_a_step_is_the_models(settings: tuple[str, ...]) -> None:
     config = preset("paper").with_overrides(settings)
     assert_equal_up_to_rounding(both_ways(config, batch_of(20, IDS, density=0.97)))
+
+
+def test_other_networks_and_other_numbers_of_candidates_are_the_models_too() -> None:
+    network = (
+        "policy.embedding_size=32",
+        "policy.heads=1",
+        "policy.encoder_layers=1",
+        "policy.decoder_layers=1",
+    )
+    config = preset("paper").with_overrides((*network, "policy.feed_forward_size=48"))
+    assert_equal_up_to_rounding(both_ways(config, batch_of(3, IDS, N=33)))
+    assert_equal_up_to_rounding(both_ways(config, batch_of(19, IDS, N=13)))
 
 
 @pytest.mark.parametrize("kind", ["set", "pair"])

@@ -28,20 +28,9 @@ from exactk.engine.train_layout import (
     tape_of,
 )
 from exactk.engine.train_losses import Plan
+from exactk.engine.train_request import Network, Scratch, Work
 from exactk.engine.train_reward import Judge, judge_room
-from exactk.engine.train_step import (
-    CLAIMS,
-    EXPLORE,
-    LEARN,
-    LEAVE,
-    MOVE,
-    PATIENCE,
-    Network,
-    Scratch,
-    Work,
-    opened,
-    teach_each,
-)
+from exactk.engine.train_step import CLAIMS, EXPLORE, LEARN, LEAVE, MOVE, PATIENCE, opened, teach_each
 from exactk.engine.working_memory import slice_of
 
 Moving = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # weights, gradient, Adam's two moments

@@ -19,8 +19,8 @@ from exactk.engine.train_encoder import Spots, TrainSizes
 from exactk.engine.train_inputs import InputSpots
 from exactk.engine.train_layout import spots_of, weights_of
 from exactk.engine.train_losses import TARGETS, Plan
+from exactk.engine.train_request import shuffled_onto, usual_size
 from exactk.engine.train_reward import judge_of, no_judge
-from exactk.engine.train_step import shuffled_onto, usual_size
 from exactk.learning.fit import Step
 from exactk.learning.flat import Flat
 from exactk.learning.rlfd import Stage, estimated_rewards, fitted

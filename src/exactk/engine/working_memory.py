@@ -27,13 +27,6 @@ class WorkingMemory:
             found = self._kept[name, thread] = aligned(size)
         return found
 
-    def zeros(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Zeros that nobody writes to."""
-        found = self._kept.get(shape)
-        if found is None:
-            found = self._kept[shape] = np.zeros(shape, np.float32)
-        return found
-
 
 def slice_of(num_requests: int) -> int:
     """How many requests' gradients are summed together: whatever the number of threads, so that all learn alike."""

@@ -35,6 +35,11 @@ class Flat:
         parts = torch.split(numbers, self.sizes)
         return [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
 
+    def release(self) -> None:
+        """Give every parameter memory of its own again, and no gradient."""
+        for parameter in self.parameters:
+            parameter.data, parameter.grad = parameter.data.clone(), None
+
     def is_whole(self) -> bool:
         """Whether the parameters still lie here: moving or flattening a module again takes them elsewhere."""
         return self.parameters[0].data_ptr() == self.weights.data_ptr()

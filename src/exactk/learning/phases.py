@@ -118,6 +118,8 @@ def train(
         task = policy_task(models.policy, models.value, phase_2, config, measure, faster)
         settings = fit_settings(config.training, config.training, device.type)
         history += fit(task, settings, run.folder, run.resume, run.listeners)
+        if task.flat is not None:
+            task.flat.release()
     return Trained(models, calibration, tuple(history))
 
 
