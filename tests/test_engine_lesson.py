@@ -159,6 +159,7 @@ def test_ids_without_a_row_are_left_to_the_model_to_refuse() -> None:
 def test_networks_and_baselines_the_kernels_do_not_know_have_no_lesson() -> None:
     paper = preset("paper")
     assert lesson_of(paper.with_overrides(("training.baseline=greedy",))) is None
+    assert lesson_of(paper.with_overrides(("training.smoothing=0.1",))) is None
     assert lesson_of(paper, PolicyConfig(cell="gru")) is None
     assert lesson_of(paper, PolicyConfig(affinity=4)) is None
 

@@ -77,7 +77,8 @@ class CompiledTraining:
         policy = self.policy
         tables = [m for m in policy.modules() if isinstance(m, nn.Embedding)]
         usual = not any(table.sparse for table in tables) and self.parameters[0].device.type == "cpu"
-        if not (self.known and usual) or policy.affinity is not None or config.baseline == "greedy":
+        unknown = policy.affinity is not None or config.baseline == "greedy" or config.smoothing > 0
+        if not (self.known and usual) or unknown:
             return None
         return CompiledLesson(policy, self.sizes, self.threads, reward, caution, config)
 
