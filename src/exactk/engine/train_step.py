@@ -23,7 +23,7 @@ from exactk.problem.compiling import compiled
 # drawn, whether helpers are to leave, what is to be done, the number of the step; for each piece whether it is taken.
 FINISHED, FAILED, LEAVE, STAGES, STEP, CLAIMS = 0, 8, 16, 24, 32, 40
 EXPLORE, LEARN, GATHER, MOVE = 1, 2, 4, 8
-PATIENCE = 2_000_000  # looks for a piece before a helper leaves: a few milliseconds
+PATIENCE = 300_000  # looks for a piece before a helper leaves: about a millisecond
 
 
 @compiled

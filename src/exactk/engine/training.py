@@ -6,7 +6,6 @@ itself answers. Whole steps are `lesson.py`'s; where those cannot be, losses, re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -48,12 +47,15 @@ def known(policy: Policy) -> bool:
 
 
 class CompiledTraining:
-    """Makes, for each batch, the `Steps` of a policy that `learning.rlfd` trains with; the model's own where needed."""
+    """Whole training steps of a policy; where those cannot be, its `Steps` for each batch, the model's own if need be.
+
+    `threads`: as many as torch takes, if not given, so that OMP_NUM_THREADS=1 keeps runs side by side apart.
+    """
 
     def __init__(self, policy: Policy, threads: int | None = None) -> None:
         self.policy = policy
         self.known = known(policy)
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or torch.get_num_threads()
         config = policy.config
         self.sizes = TrainSizes(
             config.width, config.heads, config.feed_forward_size, config.encoder_layers, config.decoder_layers
