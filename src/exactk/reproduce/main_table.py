@@ -96,6 +96,8 @@ def headline(column: str) -> str:
 
 def kind(method: str) -> str:
     """Whose it is: ours, the paper's table, a probe that nobody could serve, or a plain baseline beyond the paper."""
+    if method == "own_likings":  # plain factorisation, whoever's settings it has
+        return "beyond"
     if method.startswith(("best", "own", "pair_value", "guided")):
         return "ours"
     if method in PAPERS_OWN:

@@ -23,7 +23,7 @@ LABELS: dict[str, str] = {
     "paper": "GAttN + RLfD, paper",
     "popularity": "popularity",
     "mf-softmax": "MF softmax",
-    "own_likings": "likings of best-ids alone (MF)",
+    "own_likings": "MF softmax, rank 128, smoothed",
     "mf_tuned": "MF softmax, rank 128",
     "least-seen": "least seen (leak probe)",
     "random": "random",
