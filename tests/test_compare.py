@@ -356,6 +356,7 @@ def test_a_report_fits_nothing_and_names_what_other_settings_made(log: Dataset, 
     assert any("Kept from earlier runs" in sentence for sentence in verdict(found))
 
 
+@pytest.mark.usefixtures("import_test_methods")
 def test_a_method_that_never_ends_is_stopped(log: Dataset, tmp_path: Path) -> None:
     found = compare(
         log,
