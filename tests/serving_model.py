@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from exactk.config import preset
 from exactk.data.dataset import Dataset
 from exactk.data.writer import DatasetWriter
+from exactk.presets import preset
 from exactk.recommender import Recommender
 
 NUM_ITEMS, NUM_USERS, N, K = 40, 12, 12, 3

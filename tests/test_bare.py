@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from exactk.config import preset
 from exactk.data import Dataset
 from exactk.data.world import world
 from exactk.errors import InputError
 from exactk.learning.tasks import shown_the_best
 from exactk.models.pairvalue import PairValue
+from exactk.presets import preset
 from exactk.problem.graph import is_valid_card
 from exactk.recommender import Recommender
 from exactk.scale import bare

@@ -18,7 +18,6 @@ import pytest
 
 import exactk
 from exactk.bench.compare import goals
-from exactk.config import preset
 from exactk.data import Dataset
 from exactk.data.world import world
 from exactk.errors import InputError
@@ -27,6 +26,7 @@ from exactk.evaluation.figures import spread_out, value_against_latency
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
 from exactk.evaluation.verdict import markdown, studio_table, verdict
+from exactk.presets import preset
 from exactk.recommender import Recommender
 from exactk.rivals.contract import Logs
 from exactk.rivals.counting import fit_popularity, fit_random
@@ -150,6 +150,14 @@ def test_the_verdict_says_that_popularity_does_as_well_only_where_no_difference_
     assert above.rows[1].value is not None
     assert above.rows[1].value.high > above.rows[0].value.low
     assert "Popularity alone" not in " ".join(verdict(above))
+
+
+def test_a_probe_alone_is_no_comparison() -> None:
+    found = table([Entry("least-seen", "least seen", "probe", (scores(0.9),), 0.0)], with_truth=False)
+    assert verdict(found) == [
+        "Only a probe was judged, which nobody could serve: there is nothing to compare."
+    ]
+    assert "least seen" in markdown(found)
 
 
 def test_the_verdict_warns_of_a_leak() -> None:

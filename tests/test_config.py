@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from exactk.config import ABLATIONS, PRESETS, Config, InputSizes, PolicyConfig, preset
+from exactk.config import Config, InputSizes, PolicyConfig
 from exactk.errors import ConfigError
+from exactk.presets import ABLATIONS, PRESETS, preset, read_settings
 
 
 def test_the_paper_preset_holds_the_numbers_of_the_appendix() -> None:
@@ -101,18 +102,18 @@ def test_a_toml_file_may_start_from_a_preset(tmp_path: Path) -> None:
     file.write_text(
         'preset = "tiny"\nmodel = "pair_value"\n[policy]\nbeam = 7\n[training]\nlearning_rate = 1\n'
     )
-    config = Config.from_toml(file)
+    config = read_settings(file)
     assert config.policy == replace(preset("tiny").policy, beam=7)
     assert (config.model, config.training.learning_rate) == ("pair_value", 1.0)
 
 
 def test_a_toml_file_that_cannot_be_read_says_which(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="absent.toml"):
-        Config.from_toml(tmp_path / "absent.toml")
+        read_settings(tmp_path / "absent.toml")
     broken = tmp_path / "broken.toml"
     broken.write_text("policy = [")
     with pytest.raises(ConfigError, match=r"broken.toml is not valid TOML"):
-        Config.from_toml(broken)
+        read_settings(broken)
 
 
 def test_an_unknown_preset_is_refused() -> None:

@@ -14,12 +14,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from exactk.bench.made import logged_batch as random_batch
 from exactk.bench.made import made_batch, made_policy
 from exactk.bench.train import BATCH, SIZES, K, N
-from exactk.config import preset
 from exactk.engine.compiled import CompiledDecoder
 from exactk.engine.training import CompiledTraining
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of
+from exactk.presets import preset
 from exactk.search import Feasible, beam
 
 # Counted on torch 2.13: 175, 88, 3, 624, 148, 5; what is above that is room for another version of torch, not for us.

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from exactk.bench.made import logged_batch, made_policy
-from exactk.config import Config, InputSizes, PolicyConfig, preset
+from exactk.config import Config, InputSizes, PolicyConfig
 from exactk.engine.lesson import CompiledLesson
 from exactk.engine.training import CompiledTraining
 from exactk.learning.fit import Step, Task, fit
@@ -20,6 +20,7 @@ from exactk.learning.pace import FitSettings
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of
+from exactk.presets import preset
 from exactk.problem.batch import Batch
 from exactk.search import Feasible
 

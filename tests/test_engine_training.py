@@ -9,10 +9,11 @@ import torch
 from torch import Generator, Tensor
 
 from exactk.bench.made import made_batch, made_policy, ruled_batch
-from exactk.config import PolicyConfig, preset
+from exactk.config import PolicyConfig
 from exactk.engine.training import CompiledSteps, CompiledTraining
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy, PolicySteps
+from exactk.presets import preset
 from exactk.search import Feasible, sample
 from exactk.search.sample import distributions, log_prob_of, rolled_out
 

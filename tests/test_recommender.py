@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from card_logs import write_log
-from exactk.config import Config, preset
+from exactk.config import Config
 from exactk.data import Dataset, Meta
 from exactk.data.requests import Request
 from exactk.data.world import World, world
@@ -23,6 +23,7 @@ from exactk.errors import ConfigError, DataError, InfeasibleError, InputError
 from exactk.evaluation.truth import true_figures
 from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import fit
+from exactk.presets import preset
 from exactk.problem.constraints import AtMost, Constraints, Distinct, MinimumGap
 from exactk.recommender import NotFittedError, Recommender
 from exactk.solving import Card

@@ -15,12 +15,12 @@ import torch
 from scipy import sparse
 
 from exactk.bench import reproduced
-from exactk.config import ABLATIONS
 from exactk.data.dataset import Dataset
 from exactk.data.movielens import build_movielens
 from exactk.errors import InputError
 from exactk.evaluation import metrics
 from exactk.evaluation.judging import Scores, judged
+from exactk.presets import ABLATIONS
 from exactk.reproduce import PARTS, bayes, figures, main_table, methods, paper
 from exactk.reproduce.attention import most_attended, most_telling, tidy
 from exactk.reproduce.cells import Cell, Options, Result, run_cells
@@ -184,7 +184,7 @@ def test_graded_ratings_find_who_likes_what(rated: Dataset, method: Graded) -> N
 
 def test_factors_alone_find_what_everyone_likes(published: Path, tmp_path: Path) -> None:
     train, valid, test = Logs.of(*source("k4-n20", Place(tmp_path, published), quick=True).views())
-    for method in (Factored(rank=4), Factored(rank=4, smoothing=0.3, start=0.5)):
+    for method in (Factored(rank=4), Factored(rank=4, smoothing=0.3)):
         ways = method(train, valid, Budget(epochs=8)).ways
         found = [metrics.mean(judged(way, test, None).precision) for way in ways.values()]
         assert found == [1.0, 1.0]  # greedy and exact

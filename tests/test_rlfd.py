@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from exactk.config import ABLATIONS, Config, InputSizes, PairValueConfig, PolicyConfig, TrainingConfig, preset
+from exactk.config import Config, InputSizes, PairValueConfig, PolicyConfig, TrainingConfig
 from exactk.errors import ConfigError
 from exactk.learning.decide import PairValueSearch, PolicyWriter
 from exactk.learning.explore import Baseline
@@ -21,6 +21,7 @@ from exactk.learning.tasks import shown_the_best
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
+from exactk.presets import ABLATIONS, preset
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, log_prob
 from made import batch_of, complete_batch, graph_of, valid_cards

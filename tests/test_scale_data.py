@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from exactk.config import preset
 from exactk.data.dataset import Dataset
 from exactk.data.frame import build_frame
 from exactk.data.hashing import hashed_rows
 from exactk.data.vocabulary import Vocabulary
 from exactk.errors import DataError
 from exactk.learning.optimiser import Optimiser, bytes_of, with_sparse_gradients
+from exactk.presets import preset
 from exactk.recommender import Recommender
 from exactk.scale.building import Reading, build_parts
 from serving_model import ITEMS, K, N, write_data

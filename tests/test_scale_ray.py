@@ -19,9 +19,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from exactk.config import preset
 from exactk.data.dataset import Dataset
 from exactk.errors import ConfigError
+from exactk.presets import preset
 from exactk.recommender import Recommender
 from exactk.scale.building import build_parts
 from exactk.scale.cluster import cluster

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from exactk.config import Config, preset
+    from exactk.config import Config
     from exactk.data.audit import audit
     from exactk.data.dataset import Dataset
     from exactk.data.frame import from_frame
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         MissingExtraError,
     )
     from exactk.evaluation.compare import baselines, compare
+    from exactk.presets import preset
     from exactk.problem.constraints import (
         Allowed,
         AtMost,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 # Every public name and the room it lives in. Names are looked up on first use, so that `import exactk` and
 # `exactk --help` need not wait for torch and numba.
 _ROOMS = {
-    "exactk.config": ["Config", "preset"],
+    "exactk.config": ["Config"],
     "exactk.data.audit": ["audit"],
     "exactk.data.dataset": ["Dataset"],
     "exactk.data.frame": ["from_frame"],
@@ -68,6 +69,7 @@ _ROOMS = {
         "TitleDistance",
         "load_rules",
     ],
+    "exactk.presets": ["preset"],
     "exactk.recommender": ["Recommender"],
     "exactk.solving": ["Card", "solve"],
 }

@@ -1,23 +1,19 @@
-"""Every setting of exactk, frozen; presets; read from TOML or a mapping, changed by `section.name=value`.
+"""Every setting of exactk, frozen; read from a mapping, changed by `section.name=value`.
 
-Knows the settings, not what they do: no tensors, no files but the TOML it is asked to read.
+Knows the settings, not what they do: no tensors, no files. `presets.py` has those known by a name.
 """
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from exactk.errors import ConfigError
 from exactk.settings import Section, checked, parsed, refuse_unknown, setting
 
-Inputs = Literal[
-    "both", "ids", "features", "auto"
-]  # "auto": features where users and items have them, else both
+# "both": ids, and features where the data has them; "auto": features where users and items have them, else both
+Inputs = Literal["both", "ids", "features", "auto"]
 Schedule = Literal["constant", "cosine"]
 
 
@@ -39,7 +35,7 @@ class PolicyConfig(Section):
 
     section = "policy"
 
-    inputs: Inputs = "both"  # "both": ids, and features where the data has them
+    inputs: Inputs = "both"
     embedding_size: int = setting(16, least=1)
     width: int = setting(32, least=1)  # d_x and d_h: input, node embeddings, decoder
     encoder_layers: int = setting(2, least=0)  # L
@@ -48,14 +44,10 @@ class PolicyConfig(Section):
     attention: Literal["shared", "qkv"] = "shared"  # "shared": softmax(EE^T/sqrt d)E as in the paper
     cell: Literal["lstm", "gru"] = "lstm"
     decoder_layers: int = setting(2, least=1)
-    affinity: int = setting(
-        0, least=0
-    )  # rank of <p_u, q_i> + b_i, added to the scores of every step; 0: none
+    affinity: int = setting(0, least=0)  # rank of <p_u, q_i> + b_i, added to every step's scores; 0: none
     affinity_dropout: float = setting(0.0, least=0, most=0.9)  # of p_u and q_i
     affinity_pace: float = setting(1.0, least=0.01)  # how many times faster than the network they learn
-    guided: bool = (
-        False  # what each item would add to the card by the pair value is in the scores of every step
-    )
+    guided: bool = False  # every step's scores hold what each item would add by the pair value
     decoding: Literal["beam", "greedy", "sample"] = "beam"
     beam: int = setting(3, least=1)
     improve_seconds: float = setting(0.0, least=0)  # budget of swaps under the reward; 0: none
@@ -74,9 +66,7 @@ class RewardConfig(Section):
 
     section = "reward"
 
-    kind: Literal["pnn", "set", "pair"] = (
-        "pnn"  # "pair": a PairValue (settings in [pair_value]) is the reward
-    )
+    kind: Literal["pnn", "set", "pair"] = "pnn"  # "pair": a PairValue, with settings in [pair_value]
     inputs: Inputs = "both"
     embedding_size: int = setting(16, least=1)
     hidden_size: int = setting(128, least=1)
@@ -84,9 +74,7 @@ class RewardConfig(Section):
     layers: int = setting(1, least=0)  # "set" only
     heads: int = setting(2, least=1)  # "set" only
     members: int = setting(1, least=1)  # independently initialised copies, averaged
-    caution: float = setting(
-        0.0, least=0
-    )  # policy reward: mean logit minus this many standard deviations of the members
+    caution: float = setting(0.0, least=0)  # rewards: mean logit minus so many deviations of the members
     dropout: float = setting(0.0, least=0, most=0.9)
     epochs: int = setting(10, least=1)
     batch_size: int = setting(32, least=1)
@@ -114,9 +102,7 @@ class PairValueConfig(Section):
     hidden_size: int = setting(64, least=1)
     kinds: int = setting(24, least=1)  # learned kinds of items; a table says which go together
     place_size: int = setting(8, least=1)  # of the space in which near-duplicates are close
-    triples: bool = (
-        False  # also what three items share: a reward and a guide, but nothing exact search can maximise
-    )
+    triples: bool = False  # also what three items share: for rewards and guides, beyond exact search
     choice: float = setting(0.0, least=0)  # weight of the loss of which item of a clicked card was clicked
     members: int = setting(1, least=1)
     dropout: float = setting(0.0, least=0, most=0.9)
@@ -137,12 +123,8 @@ class TrainingConfig(Section):
 
     alpha: float = setting(0.5, least=0, most=1)  # weight of the supervised loss; 1 - alpha that of REINFORCE
     policy_sampling: bool = True  # decoder inputs sampled from the policy rather than the demonstration
-    target: Literal["card", "set", "uniform", "clicked"] = (
-        "card"  # what a step should choose, see docs/training.md
-    )
-    smoothing: float = setting(
-        0.0, least=0, most=0.9
-    )  # share of a target given to all allowed candidates alike
+    target: Literal["card", "set", "uniform", "clicked"] = "card"  # of a step, see docs/training.md
+    smoothing: float = setting(0.0, least=0, most=0.9)  # share of a target given to all allowed alike
     requests: Literal["clicked", "all"] = "clicked"  # "all": REINFORCE learns from unclicked requests, too
     # "exact": every request is demonstrated the best card under the learned pair value, found by exact search
     demonstrations: Literal["logged", "exact"] = "logged"
@@ -168,9 +150,7 @@ class TrainingConfig(Section):
     seed: int = setting(0, least=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
-    compile: bool = (
-        False  # on a GPU, fuse the network's operations: half a minute at first, then steps in two thirds
-    )
+    compile: bool = False  # on a GPU, fuse operations: half a minute at first, then steps in two thirds
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -246,18 +226,6 @@ class Config(Section):
             changed[name] = replace(current, **changes)  # type: ignore[type-var]
         return replace(config, **changed)  # all at once: groups of settings may need each other
 
-    @classmethod
-    def from_toml(cls, path: Path | str) -> Config:
-        """Settings from a TOML file; `preset = "..."` at its top says what the rest changes."""
-        try:
-            values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"cannot read settings from {path}: {error.strerror}") from error
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}") from error
-        name = values.pop("preset", None)
-        return cls.from_dict(values, base=None if name is None else preset(name))
-
     def with_overrides(self, overrides: Iterable[str]) -> Config:
         """`["policy.beam=5", "model=policy"]`, the last of a name counts; each value is read as its setting's type."""
         values: dict[str, Any] = {}
@@ -277,111 +245,3 @@ class Config(Section):
             value = parsed(name.strip(), raw.strip(), get_type_hints(type(owner))[inner])
             (values.setdefault(section, {}) if section else values)[inner] = value
         return Config.from_dict(values, base=self)
-
-
-# The defaults are the numbers of the paper's appendix C; departures from them are named here.
-PRESETS: dict[str, Config] = {
-    "paper": Config(),
-    "best": Config(
-        model="pair_value",
-        reward=RewardConfig(kind="pair", batch_size=256, patience=2),
-        pair_value=PairValueConfig(
-            inputs="auto",
-            choice=1.0,
-            members=4,
-            dropout=0.2,
-            epochs=12,
-            batch_size=512,
-            learning_rate=0.004,
-            schedule="cosine",
-            weight_decay=0.1,
-        ),
-        policy=PolicyConfig(inputs="auto", width=64, heads=4, feed_forward_size=128, attention="qkv"),
-        training=TrainingConfig(
-            alpha=0.02,
-            target="set",
-            requests="all",
-            demonstrations="exact",
-            samples=8,
-            hill_climbing=False,
-            baseline="leave_one_out",
-            warm_start_epochs=6,
-            epochs=12,
-            batch_size=256,
-            schedule="cosine",
-            weight_decay=0.01,
-            clip_norm=1.0,
-            choose_by="reward",
-        ),
-    ),
-    # For logs of few users and items whose cards hold no interaction (the paper's MovieLens files): GAttN at the
-    # paper's size, supervised by the clicked item, with a matrix factorisation inside. Chosen on validation.
-    "best-ids": Config(
-        policy=PolicyConfig(affinity=128, affinity_pace=20.0),
-        reward=RewardConfig(kind="set", batch_size=256, epochs=3, patience=1),
-        training=TrainingConfig(
-            alpha=1.0,
-            policy_sampling=False,
-            target="clicked",
-            smoothing=0.3,
-            batch_size=128,
-            learning_rate=0.0005,
-            weight_decay=2.0,
-        ),
-    ),
-    "tiny": Config(
-        policy=PolicyConfig(
-            embedding_size=4, width=8, encoder_layers=1, feed_forward_size=8, decoder_layers=1
-        ),
-        reward=RewardConfig(embedding_size=4, hidden_size=8, width=8, epochs=2),
-        pair_value=PairValueConfig(
-            embedding_size=4, hidden_size=8, kinds=4, place_size=2, epochs=2, batch_size=32
-        ),
-        training=TrainingConfig(epochs=2),
-    ),
-}
-# What `best` is on a GPU: a larger policy, more samples, more epochs.
-PRESETS["large"] = replace(
-    PRESETS["best"],
-    policy=replace(PRESETS["best"].policy, width=128, heads=8, feed_forward_size=256, encoder_layers=3),
-    training=replace(
-        PRESETS["best"].training, alpha=0.01, samples=16, warm_start_epochs=12, epochs=24, batch_size=1024
-    ),
-)
-
-# GAttN at the paper's width with its value inside, which sees triples: chosen on validation (docs/decisions/0014).
-PRESETS["guided"] = replace(
-    PRESETS["best"],
-    model="policy",
-    pair_value=replace(PRESETS["best"].pair_value, triples=True),
-    policy=PolicyConfig(inputs="auto", feed_forward_size=64, attention="qkv", guided=True),
-    training=replace(
-        PRESETS["best"].training,
-        alpha=0.0,
-        demonstrations="logged",
-        warm_start_epochs=0,
-        samples=4,
-        epochs=2,
-        learning_rate=0.0001,  # faster, the network unlearns what the guide knows
-    ),
-)
-
-# The seven rows of the paper's ablation table, as overrides of the preset "paper".
-ABLATIONS: dict[str, tuple[str, ...]] = {
-    "RL(w/o hill-climbing)": ("training.alpha=0", "training.hill_climbing=false", "training.samples=1"),
-    "RL(w/ hill-climbing)": ("training.alpha=0",),
-    "SL(w/o policy-sampling)": ("training.alpha=1", "training.policy_sampling=false"),
-    "SL(w/ policy-sampling)": ("training.alpha=1",),
-    "RL(w/o hill-climbing) + SL(w/ policy-sampling)": ("training.hill_climbing=false", "training.samples=1"),
-    "RL(w/ hill-climbing) + SL(w/o policy-sampling)": ("training.policy_sampling=false",),
-    "RL(w/ hill-climbing) + SL(w/ policy-sampling)": (),
-}
-
-
-def preset(name: str) -> Config:
-    """The settings known by this name: `paper`, `best`, `best-ids`, `guided`, `large` or `tiny`."""
-    if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConfigError(f"unknown preset {name!r}{hint} (there are {', '.join(PRESETS)})")
-    return PRESETS[name]

@@ -17,7 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from exactk import model_folder
-from exactk.config import Config, preset
+from exactk.config import Config
 from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
@@ -29,6 +29,7 @@ from exactk.learning import phases, progress, ranks
 from exactk.learning.decide import Decision, PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
+from exactk.presets import preset
 from exactk.problem.batch import Batch
 from exactk.problem.constraints import Constraints
 from exactk.reasons import Asked, settled, why_not

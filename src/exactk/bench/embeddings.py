@@ -13,11 +13,12 @@ import torch
 from torch import Generator
 
 from exactk.bench.made import made_batch
-from exactk.config import InputSizes, PairValueConfig, preset
+from exactk.config import InputSizes, PairValueConfig
 from exactk.data.dataset import Dataset
 from exactk.learning.losses import reward_loss
 from exactk.learning.optimiser import Optimiser, bytes_of, with_sparse_gradients
 from exactk.models.pairvalue import PairValue
+from exactk.presets import preset
 from exactk.problem.batch import Batch
 from exactk.recommender import Recommender
 

@@ -17,12 +17,13 @@ from torch import Generator
 from exactk.bench.made import logged_batch, made_batch, made_policy
 from exactk.bench.report import Report
 from exactk.bench.train import one_core
-from exactk.config import InputSizes, PolicyConfig, preset
+from exactk.config import InputSizes, PolicyConfig
 from exactk.engine.compiled import CompiledDecoder, places_of
 from exactk.engine.training import CompiledTraining
 from exactk.learning.optimiser import Optimiser, bytes_of, with_sparse_gradients
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
+from exactk.presets import preset
 
 N, K, W, B = 50, 4, 3, 32  # what is held while another number grows
 CANDIDATES: tuple[int, ...] = (20, 50, 100, 200, 350, 500)

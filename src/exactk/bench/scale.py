@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 
 from exactk.bench.embeddings import SEEDS, hashing_rows, table_rows
 from exactk.bench.report import Goal, Report
-from exactk.config import preset
 from exactk.data.dataset import Dataset
 from exactk.data.world import world
+from exactk.presets import preset
 from exactk.recommender import Recommender
 from exactk.scale.cluster import cluster, require_ray
 from exactk.scale.placing import HERE, Placement

@@ -122,9 +122,9 @@ def middle(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def fit_model(folder: Path) -> None:
     """A pair value model of the preset `best`, fitted for one epoch on a random log."""
-    from exactk.config import preset
     from exactk.data.dataset import Dataset
     from exactk.data.writer import DatasetWriter
+    from exactk.presets import preset
     from exactk.recommender import Recommender
 
     random = np.random.default_rng(SEED)

@@ -19,7 +19,7 @@ from torch import Generator
 from exactk.bench.made import MOVIELENS
 from exactk.bench.made import logged_batch as random_batch
 from exactk.bench.report import Goal, Report
-from exactk.config import Config, preset
+from exactk.config import Config
 from exactk.data.published import build_published
 from exactk.engine.training import CompiledTraining
 from exactk.learning.fit import Step, Task, fit
@@ -27,6 +27,7 @@ from exactk.learning.pace import FitSettings
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of
+from exactk.presets import preset
 from exactk.problem.batch import Batch
 from exactk.recommender import Recommender
 

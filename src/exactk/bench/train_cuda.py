@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from exactk.bench.made import MOVIELENS, logged_batch
 from exactk.bench.report import Goal, Report
-from exactk.config import Config, InputSizes, preset
+from exactk.config import Config, InputSizes
 from exactk.errors import ConfigError
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.losses import reward_loss
@@ -27,6 +27,7 @@ from exactk.learning.recorded import Fused
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward, reward_of
+from exactk.presets import preset
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam
 

@@ -208,9 +208,9 @@ def export(
 
 def chosen_settings(preset_name: str, path: Path | None, overrides: list[str]) -> Config:
     """A preset or a file, with single settings changed."""
-    from exactk.config import Config, preset
+    from exactk.presets import preset, read_settings
 
-    base = Config.from_toml(path) if path else preset(preset_name)
+    base = read_settings(path) if path else preset(preset_name)
     return base.with_overrides(overrides)
 
 

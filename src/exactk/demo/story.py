@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from exactk.config import Config, preset
+from exactk.config import Config
 from exactk.data.dataset import Dataset
 from exactk.data.world import World, world
 from exactk.evaluation.truth import Truth
+from exactk.presets import preset
 from exactk.recommender import Recommender
 from exactk.rivals import method
 from exactk.rivals.contract import Budget, Logs

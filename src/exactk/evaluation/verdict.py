@@ -19,6 +19,8 @@ def verdict(found: Comparison) -> list[str]:
     """Sentences, the answer first."""
     if not found.rows:
         return ["No method finished, so there is nothing to compare."]
+    if all(row.kind == "probe" for row in found.rows):
+        return ["Only a probe was judged, which nobody could serve: there is nothing to compare."]
     said = [_winner(found)]
     said += _ours(found)
     said += _simple(found)

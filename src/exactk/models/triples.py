@@ -18,9 +18,7 @@ class Sharing(nn.Module):
     def __init__(self, size: int, pace: float) -> None:
         super().__init__()
         self.pace = pace
-        self.weight = nn.Parameter(
-            torch.empty(size)
-        )  # w / pace: Adam's steps have one size, these must go far
+        self.weight = nn.Parameter(torch.empty(size))  # w / pace: Adam's steps are small, these must go far
         self.level = nn.Parameter(torch.empty(size))  # b
         self.sharpness = nn.Parameter(torch.empty(size))  # a
 

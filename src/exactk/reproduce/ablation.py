@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from exactk.bench.report import Report
-from exactk.config import ABLATIONS
+from exactk.presets import ABLATIONS
 from exactk.reproduce import methods, paper
 from exactk.reproduce.cells import Cell, Options, run_cells
 from exactk.reproduce.sources import Place
@@ -57,7 +57,7 @@ def run(place: Place, options: Options) -> Report:
         )
     notes = [
         *left_out(rows, "setting"),
-        "Rows 1 to 7 are preset `paper` with the overrides of config.ABLATIONS; epochs are chosen on validation P@4.",
+        "Rows 1 to 7 are preset `paper` with the overrides of presets.ABLATIONS; epochs are chosen on validation P@4.",
         "Each row names its own seeds: rows that explain and do not compete have fewer.",
     ]
     measured = [row for row in rows if "P" in row]

@@ -1,6 +1,6 @@
 """Matrix factorisation alone, as large and as long tuned as the likings inside our policy: the control of the tables.
 
-Knows no network. A softmax over the candidates; rank, start, dropout and decay as chosen on validation.
+Knows no network. A softmax over the candidates; rank, rate and decay as chosen on validation.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ class Factored:
     """A fit(train, valid, budget): one setting, the best of its epochs by P@K on validation."""
 
     rank: int = 128
-    dropout: float = 0.0
-    start: float = 1.0  # times the usual size of id tables
     learning_rate: float = 0.01
     weight_decay: float = 0.1
     batch_size: int = 128
@@ -72,12 +70,9 @@ class Factored:
 
     def network(self, train: Logs, seed: int) -> Affinity:
         """Untrained factors."""
-        network = Affinity("ids", train.sizes, self.rank, self.dropout)
+        network = Affinity("ids", train.sizes, self.rank)
         initialise(network, Generator().manual_seed(seed))
         with torch.no_grad():
-            for table in (network.users, network.items):
-                assert table is not None
-                table.weight.mul_(self.start)
             assert network.items is not None
             network.items.weight[:, -1] = 0.0
         return network

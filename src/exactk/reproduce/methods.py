@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exactk.config import ABLATIONS, Config, preset
+from exactk.config import Config
 from exactk.evaluation.ours import card_figures
 from exactk.learning import phases
 from exactk.learning.decide import PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
+from exactk.presets import ABLATIONS, preset
 from exactk.problem.batch import Batch
 from exactk.reproduce.bayes import Blended, Probit
 from exactk.reproduce.factors import Factored

@@ -30,7 +30,7 @@ MAIN: dict[str, dict[str, tuple[float, float]]] = {
     },
 }
 
-# Table 2, on K=4, N=20, in the order of `config.ABLATIONS`.
+# Table 2, on K=4, N=20, in the order of `presets.ABLATIONS`.
 ABLATION: tuple[tuple[float, float], ...] = (
     (0.3340, 0.2314),
     (0.3573, 0.2330),

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from exactk.config import Config, InputSizes, preset
+from exactk.config import Config, InputSizes
 from exactk.errors import ConfigError, InputError
 from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import Step, Task, fit
@@ -30,6 +30,7 @@ from exactk.learning.progress import Figures
 from exactk.learning.rlfd import estimated_rewards, policy_step
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
+from exactk.presets import preset
 from exactk.problem.batch import Batch
 
 VALID_REQUESTS = 4000

@@ -9,12 +9,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from exactk.config import InputSizes, PairValueConfig, PolicyConfig, preset
+from exactk.config import InputSizes, PairValueConfig, PolicyConfig
 from exactk.engine.compiled import CompiledDecoder
 from exactk.engine.pair_search import CompiledPairSearch
 from exactk.engine.pair_tables import PairTables
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
+from exactk.presets import preset
 from exactk.problem import cliques
 from exactk.problem.batch import Batch
 from exactk.problem.graph import Requests, complete_graph
