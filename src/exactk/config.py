@@ -47,6 +47,7 @@ class PolicyConfig(Section):
     affinity: int = setting(0, least=0)  # rank of <p_u, q_i> + b_i, added to every step's scores; 0: none
     affinity_dropout: float = setting(0.0, least=0, most=0.9)  # of p_u and q_i
     affinity_pace: float = setting(1.0, least=0.01)  # how many times faster than the network they learn
+    memory: float = setting(0.0, least=0)  # pace of a number m_ui of its own for every user and item; 0: none
     guided: bool = False  # every step's scores hold what each item would add by the pair value
     decoding: Literal["beam", "greedy", "sample"] = "beam"
     beam: int = setting(3, least=1)

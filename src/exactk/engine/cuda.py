@@ -229,6 +229,7 @@ def refuse_other_shapes(policy: Policy) -> None:
         "policy.cell must be lstm": config.cell == "lstm",
         "policy.attention must be shared": config.attention == "shared",
         "policy.affinity must be 0": config.affinity == 0,
+        "policy.memory must be 0": config.memory == 0,
         "policy.guided must be false": not config.guided,
         "policy.decoder_layers must be 1 or 2": config.decoder_layers in (1, 2),
         "policy.beam must be at most 4": config.beam <= 4,

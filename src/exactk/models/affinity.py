@@ -1,7 +1,7 @@
-"""Affinity: how a user likes each single item, <p_u, q_i> + b_i, as a term of its own beside the network's scores.
+"""Affinity: how a user likes each single item, <p_u, q_i> + b_i + m_ui, as a term of its own in the scores.
 
 Knows no cards: the same numbers at every step. Plain matrix factorisation, so that a policy contains what a strong
-baseline is, and need not squeeze it through the input layer.
+baseline is, and need not squeeze it through the input layer; m_ui is a memory of single pairs, which no rank shares.
 """
 
 from __future__ import annotations
@@ -11,26 +11,40 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from exactk.config import Inputs, InputSizes
+from exactk.errors import ConfigError
 from exactk.models.inputs import decided
 from exactk.problem.batch import Batch
+
+MOST_PAIRS = 16_777_213  # a prime: where a log has more pairs, those that share a number are not neighbours
 
 
 class Affinity(nn.Module):
     """Tables of ids and, where there are features, a linear part of each (LightFM); the last column is the bias."""
 
     def __init__(
-        self, inputs: Inputs, sizes: InputSizes, rank: int, dropout: float = 0.0, pace: float = 1.0
+        self,
+        inputs: Inputs,
+        sizes: InputSizes,
+        rank: int,
+        dropout: float = 0.0,
+        pace: float = 1.0,
+        memory: float = 0.0,
     ) -> None:
         super().__init__()
         inputs = decided(inputs, sizes)
         with_ids, with_features = inputs != "features", inputs != "ids"
-        self.users = nn.Embedding(sizes.num_users, rank) if with_ids else None
+        if memory and not with_ids:
+            raise ConfigError("policy.memory remembers users and items by their ids: policy.inputs has none")
+        self.users = nn.Embedding(sizes.num_users, rank) if with_ids and rank else None
         self.items = nn.Embedding(sizes.num_items, rank + 1) if with_ids else None
         user_size, item_size = (sizes.user_feature_size, sizes.item_feature_size) if with_features else (0, 0)
-        self.from_user = nn.Linear(user_size, rank) if user_size else None
+        self.from_user = nn.Linear(user_size, rank) if user_size and rank else None
         self.from_item = nn.Linear(item_size, rank + 1) if item_size else None
+        num_pairs = min(sizes.num_users * sizes.num_items, MOST_PAIRS)
+        self.pairs = nn.Parameter(torch.zeros(num_pairs)) if memory else None
+        self.rank, self.num_items = rank, sizes.num_items
         self.dropout = nn.Dropout(dropout)
-        self.pace = pace
+        self.pace, self.memory = pace, memory
 
     @torch.no_grad()
     def start_small(self) -> None:
@@ -57,10 +71,16 @@ class Affinity(nn.Module):
     ) -> Float[Tensor, "B N"]:
         """The same of ids and features as they are."""
         # Adam's steps have one size whatever the gradient's: weights read through a factor learn that much faster.
-        p = self.pace * summed(self.users, user, self.from_user, user_features)  # B r
         q = self.pace * summed(self.items, item, self.from_item, item_features)  # B N r+1
-        p, factors = self.dropout(p), self.dropout(q[..., :-1])
-        scores: Tensor = (factors @ p.unsqueeze(-1)).squeeze(-1) + q[..., -1]
+        scores: Tensor = q[..., -1]
+        if self.rank:
+            p = self.dropout(self.pace * summed(self.users, user, self.from_user, user_features))  # B r
+            scores = (self.dropout(q[..., :-1]) @ p.unsqueeze(-1)).squeeze(-1) + scores
+        if self.pairs is not None:
+            # At most 1: a click would be learned by heart, and is new each time; what was passed over counts.
+            place = (user.unsqueeze(-1) * self.num_items + item) % len(self.pairs)
+            remembered = self.pairs[place]
+            scores = scores - nn.functional.elu(-self.memory * remembered)
         return scores
 
 

@@ -46,8 +46,15 @@ class Policy(nn.Module):
         self.encoder = Encoder(config)
         self.pointer = Pointer(config)
         self.affinity = (
-            Affinity(config.inputs, sizes, config.affinity, config.affinity_dropout, config.affinity_pace)
-            if config.affinity
+            Affinity(
+                config.inputs,
+                sizes,
+                config.affinity,
+                config.affinity_dropout,
+                config.affinity_pace,
+                config.memory,
+            )
+            if config.affinity or config.memory
             else None
         )
         initialise(self, generator)

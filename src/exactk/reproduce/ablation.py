@@ -22,11 +22,13 @@ OWN = {
     "own_loo": "and rewards against the other samples (leave one out)",
     "own_affinity_16": "the clicked item alone, and <p_u, q_i> of rank 16 in the scores",
     "own_affinity_128": "rank 128, decayed, twenty times as fast as the network",
-    "best_ids": "preset best-ids: and 0.3 of each target given to all candidates, along the shown cards",
+    "own_smoothed": "and 0.3 of each target given to all candidates, along the shown cards",
     "own_likings": "the likings of row 13 alone, without a network",
+    "best_ids": "preset best-ids: row 13 with a memory of single pairs instead of the likings",
+    "own_memory": "the memory of row 15 and a bias of each item, without a network",
 }
 OWN_SEEDS = (0, 1)
-ALL_SEEDS = ("best_ids", "own_likings")
+ALL_SEEDS = ("best_ids", "own_likings", "own_memory")
 
 
 def run(place: Place, options: Options) -> Report:

@@ -33,6 +33,7 @@ class Factored:
     learning_rate: float = 0.01
     weight_decay: float = 0.1
     batch_size: int = 128
+    memory: float = 0.0  # of pairs, as in `policy.memory`
     smoothing: float = 0.0  # share of the target given to all candidates alike, as in `training.smoothing`
 
     def __call__(self, train: Logs, valid: Logs, budget: Budget) -> Fitted:
@@ -70,7 +71,7 @@ class Factored:
 
     def network(self, train: Logs, seed: int) -> Affinity:
         """Untrained factors."""
-        network = Affinity("ids", train.sizes, self.rank)
+        network = Affinity("ids", train.sizes, self.rank, memory=self.memory)
         initialise(network, Generator().manual_seed(seed))
         with torch.no_grad():
             assert network.items is not None

@@ -14,7 +14,7 @@ import numpy as np
 from exactk.errors import MissingExtraError
 
 INK, OURS, PAPER, PLAIN, PALE = "#1e293b", "#c2410c", "#0f766e", "#64748b", "#cbd5e1"
-KINDS = {"ours": OURS, "paper": PLAIN, "beyond": "#94a3b8", "probe": PALE}
+KINDS = {"ours": OURS, "paper": PLAIN, "beyond": "#94a3b8", "control": PALE, "probe": PALE}
 TITLES = {
     "k4-n20": "authors' files, K=4, N=20",
     "k10-n50": "authors' files, K=10, N=50",

@@ -18,12 +18,17 @@ from exactk.reproduce.summary import best_of, difference, figures, label, left_o
 
 PAPERS_OWN = ("deeprank", "bpr", "listwise-gru", "listwise-mhsa", "paper")
 PROBES = ("least-seen",)
+CONTROLS = ("own_memory",)  # a part of ours without the rest of it: what the rest adds
 FACTORS = ("mf-softmax", "mf_tuned")  # as in `exactk compare`, and as large and as long tuned as our likings
 
 # The methods of each column, the one that is ours to win with first.
 METHODS: dict[str, tuple[str, ...]] = {
-    "k4-n20": ("best_ids", "own_likings", *PAPERS_OWN, "pair_value", *FACTORS, "popularity", "least-seen"),
-    "k10-n50": ("best_ids", "own_likings", *PAPERS_OWN, "pair_value", *FACTORS, "popularity", "least-seen"),
+    "k4-n20": (
+        "best_ids", "own_memory", "own_likings", *PAPERS_OWN, "pair_value", *FACTORS, "popularity", "least-seen",
+    ),
+    "k10-n50": (
+        "best_ids", "own_memory", "own_likings", *PAPERS_OWN, "pair_value", *FACTORS, "popularity", "least-seen",
+    ),
     "leak-free": (
         "best_graded", "best_ids", *PAPERS_OWN, "mf_graded", *FACTORS, "popularity", "least-seen",
     ),
@@ -95,7 +100,9 @@ def headline(column: str) -> str:
 
 
 def kind(method: str) -> str:
-    """Whose it is: ours, the paper's table, a probe that nobody could serve, or a plain baseline beyond the paper."""
+    """Whose it is: ours, a part of it, the paper's table, a probe of the split, or a baseline beyond the paper."""
+    if method in CONTROLS:
+        return "control"
     if method == "own_likings":  # plain factorisation, whoever's settings it has
         return "beyond"
     if method.startswith(("best", "own", "pair_value", "guided")):

@@ -110,7 +110,9 @@ own_loo = Trained(
     ),
 )  # fmt: skip
 own_affinity_16 = Trained("paper", (*_CLICKED, "policy.affinity=16", "training.learning_rate=0.003"))
-own_affinity_128 = Trained("best-ids", ("training.smoothing=0", "training.policy_sampling=true"))
+_LIKINGS = ("policy.memory=0", "policy.affinity=128", "policy.affinity_pace=20", "training.weight_decay=2")
+own_affinity_128 = Trained("best-ids", (*_LIKINGS, "training.smoothing=0", "training.policy_sampling=true"))
+own_smoothed = Trained("best-ids", _LIKINGS)
 best_ids = Trained("best-ids", beams=True)
 guided = Trained("guided")
 pair_value = Trained("best", ("model=pair_value",))
@@ -122,6 +124,7 @@ best_graded = Blended(
 )
 
 # Likings alone: the best of eighteen settings by cross-validation within train (ours had twelve), and the best of two
-# with the smoothing of our own.
+# with the smoothing of our own; then what `best-ids` remembers without its network, the best of four.
 mf_tuned = Factored(rank=128, learning_rate=0.04, weight_decay=0.03)
 own_likings = Factored(rank=128, learning_rate=0.01, weight_decay=0.1, smoothing=0.3)
+own_memory = Factored(rank=0, learning_rate=0.01, weight_decay=0.1, smoothing=0.3, memory=15.0)
