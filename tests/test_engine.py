@@ -12,7 +12,8 @@ from numba import njit
 from exactk.bench.made import made_batch, made_policy, ruled_batch
 from exactk.config import InputSizes, PolicyConfig
 from exactk.engine.arithmetic import additive, normed, product, raised, softmax
-from exactk.engine.compiled import CompiledDecoder, aligned
+from exactk.engine.compiled import CompiledDecoder
+from exactk.engine.packing import aligned
 from exactk.errors import InfeasibleError, InputError
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch

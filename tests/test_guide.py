@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -11,11 +12,13 @@ from torch import Tensor
 from exactk.config import Config, InputSizes, PairValueConfig, PolicyConfig
 from exactk.engine.compiled import CompiledDecoder
 from exactk.engine.cuda import refuse_other_shapes
+from exactk.engine.guide import CompiledGuide
 from exactk.engine.onnx import export_onnx
 from exactk.errors import ConfigError
 from exactk.models.guide import START, Gains, GuidedSteps
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
+from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam, greedy
 from exactk.search.steps import replay_by_steps
 from made import batch_of, random_graphs
@@ -44,17 +47,23 @@ class Silent:
         return torch.zeros(*cards.shape, 3)
 
 
-def guided(seed: int = 0, triples: bool = False, **changes: object) -> Policy:
+def guided(
+    seed: int = 0,
+    triples: bool = False,
+    sizes: InputSizes = SIZES,
+    inputs: str = "ids",
+    **changes: object,
+) -> Policy:
     """An untrained policy under a value whose numbers are large enough to matter."""
-    own = PairValueConfig(inputs="ids", members=2, triples=triples)
-    value = PairValue(own, SIZES, torch.Generator().manual_seed(seed)).eval()
+    own = PairValueConfig(inputs=inputs, members=2, triples=triples)  # type: ignore[arg-type]
+    value = PairValue(own, sizes, torch.Generator().manual_seed(seed)).eval()
     with torch.no_grad():
         for name, parameter in value.named_parameters():
             parameter.mul_(4.0)
             if name.endswith("sharing.weight"):
                 parameter.normal_(generator=torch.Generator().manual_seed(seed))
-    config = PolicyConfig(inputs="ids", guided=True, **changes)  # type: ignore[arg-type]
-    return Policy(config, SIZES, torch.Generator().manual_seed(seed), value).eval()
+    config = PolicyConfig(inputs=inputs, guided=True, **changes)  # type: ignore[arg-type]
+    return Policy(config, sizes, torch.Generator().manual_seed(seed), value).eval()
 
 
 def test_gains_are_nodes_and_then_the_pairs_with_what_was_chosen() -> None:
@@ -145,13 +154,41 @@ def test_a_guide_must_be_a_pair_value() -> None:
         Policy(PolicyConfig(inputs="ids", guided=True), SIZES)
 
 
+FEATURES = InputSizes(num_users=10, num_items=40, user_feature_size=3, item_feature_size=5)
+
+
+def with_features(batch: Batch, seed: int) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    users, items = torch.randn(len(batch), 3, generator=generator), torch.randn(40, 5, generator=generator)
+    return replace(batch, user_features=users, item_features=items[batch.item])
+
+
 @torch.no_grad()
-def test_the_compiled_decoder_leaves_guided_policies_to_the_model() -> None:
-    batch, policy = batch_of(random_graphs(5, 10, 0.8, 3), 3), guided(width=16, feed_forward_size=16)
+@pytest.mark.parametrize("triples", [False, True])
+@pytest.mark.parametrize("inputs", ["ids", "features", "both"])
+def test_the_compiled_decoder_writes_the_guided_models_cards(inputs: str, triples: bool) -> None:
+    policy = guided(3, triples, FEATURES, inputs, width=16, feed_forward_size=16)
+    policy.pointer.pointer_vector.weight.normal_(generator=torch.Generator().manual_seed(1))
     decoder = CompiledDecoder(policy)
-    assert not decoder.known
-    wanted = beam(policy.steps(batch), Feasible.of(batch), policy.config.beam).cards[:, 0]
-    assert torch.equal(decoder.recommend(batch), wanted)
+    assert decoder.known
+    for num_candidates, card_size in ((10, 3), (17, 4), (33, 6)):
+        batch = with_features(batch_of(random_graphs(40, num_candidates, 0.9, card_size), card_size), 5)
+        wanted = beam(policy.steps(batch), Feasible.of(batch), policy.config.beam).cards[:, 0]
+        assert torch.equal(decoder.recommend(batch), wanted)
+
+
+@torch.no_grad()
+def test_the_compiled_gains_are_the_guides() -> None:
+    policy = guided(2, True, FEATURES, "both")
+    assert policy.guide is not None
+    batch = with_features(batch_of(random_graphs(6, 19, 0.9, 3), 3), 2)
+    wanted, found = policy.guide.gains(batch), CompiledGuide(policy.guide).gains(batch)
+    assert wanted.worth.numel() == 2 * (16 + 5)
+    scale = float(policy.guide.scale)
+    torch.testing.assert_close(torch.from_numpy(found.node), scale * wanted.node, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(found.pair), scale * wanted.pair, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(found.has).transpose(1, 2), wanted.has, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(found.worth), scale * wanted.worth)
 
 
 def test_what_cannot_take_a_guide_says_so() -> None:

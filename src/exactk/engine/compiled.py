@@ -1,7 +1,6 @@
 """Cards on the CPU without torch's overhead: a policy's weights packed for the compiled kernel, requests in, cards out.
 
-Knows what the kernel cannot do (other cells than LSTM, a guide, numbers beyond its range); there the model itself
-answers.
+Knows what the kernel cannot do (other cells than LSTM, numbers beyond its range); there the model itself answers.
 """
 
 from __future__ import annotations
@@ -18,6 +17,9 @@ from torch import Tensor
 
 from exactk.engine.decode_kernel import BEYOND_RANGE, NO_CARD, UNKNOWN_ID, decode_each
 from exactk.engine.encode_kernel import Places, Sizes
+from exactk.engine.guide import CompiledGuide
+from exactk.engine.guide_kernel import Gains
+from exactk.engine.packing import aligned, in_groups, padded, plain, rounded
 from exactk.engine.sharing import shared
 from exactk.errors import InfeasibleError, InputError
 from exactk.models.policy import Policy
@@ -42,7 +44,7 @@ class CompiledDecoder:
     @torch.no_grad()
     def refresh(self) -> None:
         """Pack the policy's weights as they are now."""
-        self.known = self.policy.pointer.is_lstm and self.policy.guide is None
+        self.known = self.policy.pointer.is_lstm
         vectors = self.policy.inputs.vectors
         none = np.zeros((0, 0), np.float32)
         self._tables = (
@@ -52,6 +54,7 @@ class CompiledDecoder:
         if self.known:
             self._sizes = sizes_of(self.policy)
             self._weights = packed(self.policy, self._sizes)
+            self._guide = None if self.policy.guide is None else CompiledGuide(self.policy.guide)
 
     @torch.no_grad()
     def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
@@ -71,9 +74,8 @@ class CompiledDecoder:
                 requests.graph, requests.present, sizes, requests.pinned, requests.group, requests.cap,
             )
         )  # fmt: skip
-        self._spread(
-            B, N, ids, self._features(batch), self._affinity(batch), rules, asked, answer, cards, status
-        )
+        added = (self._affinity(batch), self._gains(batch))
+        self._spread(B, N, ids, self._features(batch), *added, rules, asked, answer, cards, status)
         if status.any():
             return self._mended(batch, cards, status)
         return torch.from_numpy(cards)
@@ -118,6 +120,13 @@ class CompiledDecoder:
         user, item = batch.user.clamp(0, users), batch.item.clamp(0, items)
         return plain(affinity.score(user, item, batch.user_features, batch.item_features))
 
+    def _gains(self, batch: Batch) -> Gains:
+        """What the guide adds to the scores step by step; empty arrays where there is none."""
+        if self._guide is not None:
+            return self._guide.gains(batch)
+        B, N = batch.item.shape
+        return Gains(*(np.zeros(shape, np.float32) for shape in ((B, 0), (B, 0, 0), (B, 0, N), (0,))))
+
     def _mended(self, batch: Batch, cards: np.ndarray, status: np.ndarray) -> Int[Tensor, "B K"]:
         """Name what cannot be answered; leave to the model what only it can."""
         if (status == UNKNOWN_ID).any():
@@ -140,24 +149,6 @@ class CompiledDecoder:
 
     def _by_model(self, batch: Batch) -> Int[Tensor, "B K"]:
         return beam(self.policy.steps(batch), Feasible.of(batch), self.policy.config.beam).cards[:, 0]
-
-
-def plain(values: Tensor) -> np.ndarray:
-    """The tensor's numbers as compiled code takes them: on the CPU, row after row, int64 or float32."""
-    wanted = torch.float32 if values.is_floating_point() else torch.int64
-    return np.ascontiguousarray(values.detach().to("cpu", wanted).numpy())
-
-
-def aligned(size: int) -> Float32[np.ndarray, "n"]:
-    """Zeros that begin on a cache line: a register's load then never touches two."""
-    room = np.zeros(size + 16, np.float32)
-    skip = (-room.ctypes.data // 4) % 16
-    return room[skip : skip + size]
-
-
-def rounded(size: int, multiple: int = 16) -> int:
-    """The next multiple."""
-    return -(-size // multiple) * multiple
 
 
 def sizes_of(policy: Policy) -> Sizes:
@@ -215,18 +206,6 @@ def places_of(sizes: Sizes, num_candidates: int) -> Places:
         places[name] = used
         used += rounded(size)
     return Places(**places, end=used)
-
-
-def padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
-    """The matrix [out, in] transposed, then zeros to the right and below."""
-    turned = matrix.detach().float().T
-    return torch.nn.functional.pad(turned, (0, columns - turned.shape[1], 0, rows - turned.shape[0]))
-
-
-def in_groups(vector: Tensor, groups: int, size: int) -> Tensor:
-    """Groups of numbers along the last axis, each padded to `size`."""
-    apart = vector.detach().float().reshape(*vector.shape[:-1], groups, -1)
-    return torch.nn.functional.pad(apart, (0, size - apart.shape[-1])).flatten(-2)
 
 
 def packed(policy: Policy, sizes: Sizes) -> Float32[np.ndarray, "n"]:

@@ -25,6 +25,7 @@ from exactk.engine.beam_kernel import (
     most_strangers,
 )
 from exactk.engine.encode_kernel import embed, encode
+from exactk.engine.guide_kernel import add_gains, follow
 from exactk.engine.lanes import inner
 from exactk.engine.sharing import taken
 from exactk.problem.compiling import compiled
@@ -137,7 +138,7 @@ def open_at_first(x, p, b, N, span, rows, rules):
 
 @inner
 @no_type_check
-def write_card(s, w, at, x, p, b, N, span, affinity, rules, asked, answer, card):
+def write_card(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer, card):
     """Beam search over one encoded request; the best card's positions, in order of choice, into `card`."""
     graph, present, card_size, _, group, cap = rules
     beam, K = s.beam, np.int64(card_size[b])
@@ -150,6 +151,10 @@ def write_card(s, w, at, x, p, b, N, span, affinity, rules, asked, answer, card)
     )
     so_far, tops = np.zeros(beam, np.float32), np.zeros(beam, np.float32)
     again_worth = np.zeros(beam * beam, np.float32)
+    gain = np.zeros((2, beam, gains.node.shape[1]), np.float32)
+    counts = np.zeros((2, beam, 3, len(gains.worth)), np.float32)
+    gain[0, 0] = gains.node[b]
+    counts[0, 0, 0] = ONE
     pins = open_at_first(x, p, b, N, span, s.rows, rules)
     strangers = most_strangers(graph[b], present[b], N)
     num_open = 0
@@ -164,6 +169,7 @@ def write_card(s, w, at, x, p, b, N, span, affinity, rules, asked, answer, card)
         for r in range(num):
             for n in range(affinity.shape[1]):
                 x[p.scores + r * span + n] += affinity[b, n]
+            add_gains(x, p.scores + r * span, N, gain[old, r], counts[old, r], gains, b)
             mask = masks + r * span
             if not safe:
                 mask = p.allowed + r * span
@@ -198,6 +204,15 @@ def write_card(s, w, at, x, p, b, N, span, affinity, rules, asked, answer, card)
                 chosen[1 - old, r, n] = chosen[old, parent[r], n]
             chosen[1 - old, r, place[r]] = True
             if t + 1 < K:
+                follow(
+                    gain[old, parent[r]],
+                    counts[old, parent[r]],
+                    gains,
+                    b,
+                    place[r],
+                    gain[1 - old, r],
+                    counts[1 - old, r],
+                )
                 new = p.masks + ((1 - old) * s.rows + r) * span
                 extend(
                     x,
@@ -220,7 +235,9 @@ def write_card(s, w, at, x, p, b, N, span, affinity, rules, asked, answer, card)
 
 @compiled
 @no_type_check
-def decode_each(counter, s, p, x, w, tables, features, ids, affinity, rules, asked, answer, cards, status):
+def decode_each(
+    counter, s, p, x, w, tables, features, ids, affinity, gains, rules, asked, answer, cards, status
+):
     """The likeliest cards of requests into `cards`, what became of each into `status`.
 
     Threads that share a counter share the requests: each takes the next one until there is none.
@@ -238,6 +255,8 @@ def decode_each(counter, s, p, x, w, tables, features, ids, affinity, rules, ask
             status[b] = BEYOND_RANGE
             if make_keys(s, w, at, x, p, N, span):
                 at += 2 * s.width * s.width
-                status[b] = write_card(s, w, at, x, p, b, N, span, affinity, rules, asked, answer, cards[b])
+                status[b] = write_card(
+                    s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer, cards[b]
+                )
         b = taken(counter, 0)
     return 0

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from exactk.engine.compiled import aligned, rounded
+from exactk.engine.packing import aligned, rounded
 from exactk.engine.sharing import all_cores, current_core, elsewhere, helpers_of
 from exactk.engine.train_encoder import TrainSizes
 from exactk.engine.train_inputs import InputSpots

@@ -15,7 +15,6 @@ from jaxtyping import Float32, Float64, Int64
 from torch import Tensor
 
 from exactk.engine.arithmetic import product
-from exactk.engine.compiled import aligned, plain, rounded
 from exactk.engine.lanes import (
     add,
     exponential,
@@ -29,6 +28,7 @@ from exactk.engine.lanes import (
     subtract,
     total,
 )
+from exactk.engine.packing import aligned, plain, rounded
 from exactk.models.inputs import joined
 from exactk.models.pairvalue import PairMember, PairValue
 from exactk.problem.compiling import compiled

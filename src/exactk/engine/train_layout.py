@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from exactk.engine.compiled import rounded
+from exactk.engine.packing import rounded
 from exactk.engine.train_decoder import Rows
 from exactk.engine.train_encoder import Spots, Tape, TrainSizes
 from exactk.engine.train_inputs import InputSpots

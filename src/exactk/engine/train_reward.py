@@ -11,8 +11,8 @@ import numpy as np
 from torch import nn
 
 from exactk.engine.arithmetic import product
-from exactk.engine.compiled import aligned, plain, rounded
 from exactk.engine.lanes import inner, larger, load, multiply_add, spread, total
+from exactk.engine.packing import aligned, plain, rounded
 from exactk.models.reward import PnnReward
 
 ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)

@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from exactk.config import TrainingConfig
-from exactk.engine.compiled import rounded
 from exactk.engine.lesson import CompiledLesson
+from exactk.engine.packing import rounded
 from exactk.engine.sharing import shared
 from exactk.engine.train_encoder import TrainSizes
 from exactk.engine.train_kernel import back_each, draw_each, encode_each, replay_each, turn

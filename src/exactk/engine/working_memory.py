@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from exactk.engine.compiled import aligned
+from exactk.engine.packing import aligned
 
 GRAIN, MOST_SLICES = 8, 16  # requests a thread takes at once, at least; slices of a batch, at most
 
