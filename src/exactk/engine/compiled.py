@@ -74,8 +74,8 @@ class CompiledDecoder:
                 requests.graph, requests.present, sizes, requests.pinned, requests.group, requests.cap,
             )
         )  # fmt: skip
-        added = (self._affinity(batch), self._gains(batch))
-        self._spread(B, N, ids, self._features(batch), *added, rules, asked, answer, cards, status)
+        given = (self._features(batch), self._affinity(batch), self._gains(batch))
+        self._spread(B, N, ids, *given, rules, asked, answer, cards, status)
         if status.any():
             return self._mended(batch, cards, status)
         return torch.from_numpy(cards)

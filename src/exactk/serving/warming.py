@@ -40,6 +40,9 @@ def warm_models() -> None:
         tables = PairTables.of(value, torch.arange(5), None)
         if tables is not None:
             tables.values(np.zeros(1, np.int64), None, np.arange(4)[None])
+        shared = PairValue(PairValueConfig(inputs="ids", members=members, triples=True), sizes).eval()
+        guided = Policy(PolicyConfig(inputs="ids", guided=True), sizes, value=shared).eval()
+        CompiledDecoder(guided, threads=1).recommend(batch)
     graph = np.empty((1, 4, 4), bool)
     fill_complete(np.ones((1, 4), bool), graph)
     part_equals(np.zeros((1, 4), np.int64), graph)
