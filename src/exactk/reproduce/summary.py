@@ -28,7 +28,7 @@ LABELS: dict[str, str] = {
     "least-seen": "least seen (leak probe)",
     "random": "random",
     "best_ids": "GAttN, best-ids",
-    "own_memory": "its memory alone (control)",
+    "own_memory": "memory alone (control)",
     "guided": "GAttN, guided",
     "pair_value": "pair value + exact",
     "mf_graded": "MF on graded ratings",
