@@ -5,6 +5,7 @@ Knows the presets; trials and epochs are the budget's, as for everyone else.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from exactk.config import Config, PairValueConfig, RewardConfig
@@ -38,15 +39,41 @@ def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
 
     Where there are ids alone, or no card that was not clicked, demonstrations are all there is: preset `best-ids`.
     """
-    chosen: Setting = settings(train)[0]
-    name = "guided" if train.sizes.item_feature_size and not train.view.clicked.all() else "best-ids"
-    if name == "guided" and budget.trials > 1:
-        chosen = tuned_value(train, valid, budget)[2]
-    config = configured({}, chosen, budget, name)
+    if not train.sizes.item_feature_size or train.view.clicked.all():
+        return fit_by_ids(train, valid, budget)
+    chosen = tuned_value(train, valid, budget)[2] if budget.trials > 1 else settings(train)[0]
+    config = configured({}, chosen, budget, "guided")
     trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
+    return _written_by(trained, config, {**chosen, "preset": "guided"})
+
+
+def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+    """GAttN that remembers what each user passed over, or not: validation knows whether pairs come again."""
+    chosen = settings(train)[0]
+    remembering = [
+        {**chosen, "preset": "best-ids", "memory": m} for m in (preset("best-ids").policy.memory, 0.0)
+    ]
+
+    def attempt(setting: Setting) -> tuple[tuple[phases.Trained, Config], float]:
+        config = configured({}, setting, budget, "best-ids").with_overrides(
+            [f"policy.memory={setting['memory']}"]
+        )
+        trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
+        found = [
+            told["precision"]
+            for told in trained.history
+            if told.get("task") == "policy" and told.get("event") == "valid"
+        ]
+        return (trained, config), max(found, default=float("nan"))
+
+    (trained, config), setting, score = tuned(remembering, budget, attempt)
+    return _written_by(trained, config, setting, score)
+
+
+def _written_by(trained: phases.Trained, config: Config, chosen: Setting, score: float = math.nan) -> Fitted:
     assert trained.models.policy is not None
     writer = PolicyWriter(trained.models.policy, config.policy, trained.models.value, config.reward.caution)
-    return Fitted({"GAttN + RLfD": as_served(writer)}, {**chosen, "preset": name})
+    return Fitted({"GAttN + RLfD": as_served(writer)}, chosen, score)
 
 
 def tuned_value(train: Logs, valid: Logs, budget: Budget) -> tuple[phases.Trained, Config, Setting, float]:

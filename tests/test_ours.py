@@ -1,0 +1,65 @@
+"""Our own methods under the rivals' contract: what validation decides where there are ids alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from card_logs import write_log
+from exactk.data import Dataset, Meta
+from exactk.evaluation.ours import fit_gattn
+from exactk.rivals.contract import Budget, Logs
+
+CANDIDATES, REQUESTS, USERS, ITEMS = 6, 24, 40, 150
+
+
+def impressions(clicks_are_new: bool) -> list[dict[str, Any]]:
+    """Users who click what is new to them, having passed over the rest again and again; or who click what they passed
+    over the time before."""
+    rng, rows = np.random.default_rng(0), []
+    for user in range(USERS):
+        order = list(rng.permutation(ITEMS))
+        known, last = order[:12], order[12]
+        for time in range(REQUESTS):
+            fresh = order[13 + 5 * time : 18 + 5 * time]
+            if clicks_are_new:
+                clicked, others = fresh[0], list(rng.permutation(known)[: CANDIDATES - 1])
+            else:
+                clicked, others = last, fresh
+                last = fresh[0]
+            shown = rng.permutation([clicked, *others])
+            card = [clicked, others[0]]
+            rows.append(
+                {
+                    "request_id": len(rows),
+                    "user_id": user,
+                    "candidates": [f"i{i}" for i in shown],
+                    "card": [f"i{i}" for i in card],
+                    "clicked": True,
+                    "clicked_item": f"i{clicked}",
+                    "timestamp": 10 * time,
+                }
+            )
+    return rows
+
+
+@pytest.mark.parametrize(("clicks_are_new", "remembers"), [(True, True), (False, False)])
+def test_validation_decides_whether_a_policy_of_ids_remembers(
+    tmp_path: Path, clicks_are_new: bool, remembers: bool
+) -> None:
+    data = Dataset.open(
+        write_log(tmp_path / "log", impressions(clicks_are_new), meta=Meta(K=2, N=CANDIDATES))
+    )
+    train, valid, test = Logs.of(*data.split("time"))
+    fitted = fit_gattn(train, valid, Budget(trials=2, epochs=4))
+    assert fitted.chosen["preset"] == "best-ids"
+    assert (fitted.chosen["memory"] > 0) == remembers
+    if remembers:
+        batch = next(test.batches(512))
+        assert batch.clicked_position is not None
+        cards = fitted.ways["GAttN + RLfD"].recommend(batch)
+        assert (cards == batch.clicked_position[:, None]).any(1).double().mean() > 0.9
+        assert fitted.valid_score > 0.9
