@@ -19,7 +19,8 @@ CANDIDATES, REQUESTS, USERS, ITEMS = 6, 24, 40, 150
 def impressions(clicks_are_new: bool) -> list[dict[str, Any]]:
     """Users who click what is new to them, having passed over the rest again and again; or who click what they passed
     over the time before."""
-    rng, rows = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    rows: list[dict[str, Any]] = []
     for user in range(USERS):
         order = list(rng.permutation(ITEMS))
         known, last = order[:12], order[12]
