@@ -391,6 +391,21 @@ def test_learning_beats_chance_in_a_whole_comparison(log: Dataset, tmp_path: Pat
     assert found.facts["test"] == 60
 
 
+def test_a_quick_comparison_says_first_that_it_decides_nothing(log: Dataset, tmp_path: Path) -> None:
+    found = compare(
+        log, ["random", "popularity"], out=tmp_path / "out", quick=True, jobs=1, tell=lambda _: None
+    )
+    first, second, *_ = verdict(found)
+    assert first.startswith("A quick run (")
+    assert f"{len(log.split()[0]):,} cards to learn from" in first
+    assert second.startswith("Highest")
+    assert "- A quick run (" in markdown(found)
+    usual = compare(
+        log, ["random", "popularity"], out=tmp_path / "out", budget=TINY, jobs=1, tell=lambda _: None
+    )
+    assert not any("quick" in said for said in verdict(usual))
+
+
 def test_a_fitted_recommender_is_judged_beside_the_others(log: Dataset, tmp_path: Path) -> None:
     train, valid, test = log.split()
     vocabulary = train.vocabulary()

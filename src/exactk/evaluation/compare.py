@@ -149,6 +149,7 @@ def compare(
         optimum = None if truth is None else _optimum(folder, truth, entries, say)
         models = _opinions(train, valid, test, entries, logged, budget, say)
     facts = {**_describe(train, valid, test, budget), **({} if run else {"made_earlier": older})}
+    facts |= {"quick": True} if quick else {}
     return compared(entries, logged, optimum, facts, seeds, models)
 
 

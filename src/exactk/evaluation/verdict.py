@@ -5,6 +5,7 @@ Knows figures only; where a rival wins it says so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ def verdict(found: Comparison) -> list[str]:
         return ["No method finished, so there is nothing to compare."]
     if all(row.kind == "probe" for row in found.rows):
         return ["Only a probe was judged, which nobody could serve: there is nothing to compare."]
-    said = [_winner(found)]
+    said = [_caution(found.facts)] if found.facts.get("quick") else []
+    said.append(_winner(found))
     said += _ours(found)
     said += _simple(found)
     said += _leak(found)
@@ -36,6 +38,15 @@ def verdict(found: Comparison) -> list[str]:
             f"{found.facts['without_valid_card']} test requests have no valid card and were left out."
         )
     return said
+
+
+def _caution(facts: Mapping[str, Any]) -> str:
+    trials, epochs = facts["budget"]["trials"], facts["budget"]["epochs"]
+    return (
+        f"A quick run ({facts['train']:,} cards to learn from, {trials} trial of at most {epochs} epochs, "
+        f"{facts['test']:,} test requests): it shows what a comparison looks like, not which method to run. "
+        "Leave --quick out for that."
+    )
 
 
 def _winner(found: Comparison) -> str:
