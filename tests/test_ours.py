@@ -64,3 +64,16 @@ def test_validation_decides_whether_a_policy_of_ids_remembers(
         cards = fitted.ways["GAttN + RLfD"].recommend(batch)
         assert (cards == batch.clicked_position[:, None]).any(1).double().mean() > 0.9
         assert fitted.valid_score > 0.9
+
+
+def test_where_all_cards_were_clicked_a_policy_of_features_has_nothing_to_remember(tmp_path: Path) -> None:
+    shown = impressions(clicks_are_new=True)[:200]
+    items = [{"item_id": f"i{i}", "features": [float(i % 3), float(i % 7)]} for i in range(ITEMS)]
+    users = [{"user_id": u, "features": [float(u % 2)]} for u in range(USERS)]
+    meta = Meta(K=2, N=CANDIDATES)
+    train, valid, _ = Logs.of(
+        *Dataset.open(write_log(tmp_path / "log", shown, items, users, meta)).split("random")
+    )
+    fitted = fit_gattn(train, valid, Budget(trials=2, epochs=1))
+    assert fitted.chosen["inputs"] == "features"
+    assert fitted.chosen["memory"] == 0

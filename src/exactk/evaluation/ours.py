@@ -48,11 +48,13 @@ def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
 
 
 def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> Fitted:
-    """GAttN that remembers what each user passed over, or not: validation knows whether pairs come again."""
+    """GAttN that remembers what each user passed over, or not: validation knows whether pairs come again.
+
+    By features alone nobody is known again, and there is nothing to decide.
+    """
     chosen = settings(train)[0]
-    remembering = [
-        {**chosen, "preset": "best-ids", "memory": m} for m in (preset("best-ids").policy.memory, 0.0)
-    ]
+    memories = (0.0,) if chosen["inputs"] == "features" else (preset("best-ids").policy.memory, 0.0)
+    remembering = [{**chosen, "preset": "best-ids", "memory": memory} for memory in memories]
 
     def attempt(setting: Setting) -> tuple[tuple[phases.Trained, Config], float]:
         config = configured({}, setting, budget, "best-ids").with_overrides(

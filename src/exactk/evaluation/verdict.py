@@ -17,7 +17,7 @@ SURE = 0.01
 
 
 def verdict(found: Comparison) -> list[str]:
-    """Sentences, the answer first."""
+    """Sentences, the answer first; before it only that a run was quick."""
     if not found.rows:
         return ["No method finished, so there is nothing to compare."]
     if all(row.kind == "probe" for row in found.rows):
