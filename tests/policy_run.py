@@ -9,14 +9,14 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from exactk.config import InputSizes
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.pace import FitSettings
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of
-from exactk.presets import preset
 from exactk.problem.batch import Batch
+from exactk.settings.config import InputSizes
+from exactk.settings.presets import preset
 from made import batch_of, random_graphs
 
 BATCHES = 10

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from exactk.data.dataset import Dataset
 from exactk.data.writer import DatasetWriter
-from exactk.presets import preset
 from exactk.recommender import Recommender
+from exactk.settings.presets import preset
 
 NUM_ITEMS, NUM_USERS, N, K = 40, 12, 12, 3
 ITEMS = [f"i{n}" for n in range(NUM_ITEMS)]

@@ -13,8 +13,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from exactk.serving.app import create_app
-from exactk.serving.lane import LaneProtocol
-from exactk.serving.port import listening
+from exactk.serving.http.lane import LaneProtocol
+from exactk.serving.http.port import listening
 from exactk.serving.settings import Settings
 
 

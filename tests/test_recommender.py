@@ -15,18 +15,18 @@ import pytest
 import torch
 
 from card_logs import write_log
-from exactk.config import Config
 from exactk.data import Dataset, Meta
 from exactk.data.requests import Request
-from exactk.data.world import World, world
+from exactk.data.world.world import World, world
 from exactk.errors import ConfigError, DataError, InfeasibleError, InputError
 from exactk.evaluation.truth import true_figures
 from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import fit
-from exactk.presets import preset
-from exactk.problem.constraints import AtMost, Constraints, Distinct, MinimumGap
+from exactk.problem.rules.constraints import AtMost, Constraints, Distinct, MinimumGap
+from exactk.problem.solving import Card
 from exactk.recommender import NotFittedError, Recommender
-from exactk.solving import Card
+from exactk.settings.config import Config
+from exactk.settings.presets import preset
 
 MODELS = ["policy", "pair_value", "guided"]
 CANDIDATES = [f"i{i}" for i in (3, 14, 8, 25, 11, 30, 6, 17)]

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from exactk.config import Config
-    from exactk.data.audit import audit
+    from exactk.data.audit.audit import audit
     from exactk.data.dataset import Dataset
-    from exactk.data.frame import from_frame
+    from exactk.data.logs.frame import from_frame
     from exactk.data.requests import Request
-    from exactk.data.world import World, world
+    from exactk.data.world.world import World, world
     from exactk.errors import (
         ConfigError,
         DataError,
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
         MissingExtraError,
     )
     from exactk.evaluation.compare import baselines, compare
-    from exactk.presets import preset
-    from exactk.problem.constraints import (
+    from exactk.problem.rules.constraints import (
         Allowed,
         AtMost,
         Constraints,
@@ -36,18 +34,20 @@ if TYPE_CHECKING:
         TitleDistance,
         load_rules,
     )
+    from exactk.problem.solving import Card, solve
     from exactk.recommender import Recommender
-    from exactk.solving import Card, solve
+    from exactk.settings.config import Config
+    from exactk.settings.presets import preset
 
 # Every public name and the room it lives in. Names are looked up on first use, so that `import exactk` and
 # `exactk --help` need not wait for torch and numba.
 _ROOMS = {
-    "exactk.config": ["Config"],
-    "exactk.data.audit": ["audit"],
+    "exactk.settings.config": ["Config"],
+    "exactk.data.audit.audit": ["audit"],
     "exactk.data.dataset": ["Dataset"],
-    "exactk.data.frame": ["from_frame"],
+    "exactk.data.logs.frame": ["from_frame"],
     "exactk.data.requests": ["Request"],
-    "exactk.data.world": ["World", "world"],
+    "exactk.data.world.world": ["World", "world"],
     "exactk.errors": [
         "ConfigError",
         "DataError",
@@ -57,7 +57,7 @@ _ROOMS = {
         "MissingExtraError",
     ],
     "exactk.evaluation.compare": ["baselines", "compare"],
-    "exactk.problem.constraints": [
+    "exactk.problem.rules.constraints": [
         "Allowed",
         "AtMost",
         "Constraints",
@@ -69,9 +69,9 @@ _ROOMS = {
         "TitleDistance",
         "load_rules",
     ],
-    "exactk.presets": ["preset"],
+    "exactk.settings.presets": ["preset"],
     "exactk.recommender": ["Recommender"],
-    "exactk.solving": ["Card", "solve"],
+    "exactk.problem.solving": ["Card", "solve"],
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -14,7 +14,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from exactk.config import Config, InputSizes
 from exactk.data.atomic import atomic_folder
 from exactk.data.catalogue import Catalogue
 from exactk.data.vocabulary import Vocabulary
@@ -23,7 +22,8 @@ from exactk.learning.calibrate import Calibration
 from exactk.learning.phases import Models
 from exactk.learning.progress import Figures
 from exactk.model_files import FORMAT, checked_description, sha256
-from exactk.problem.constraints import Constraints
+from exactk.problem.rules.constraints import Constraints
+from exactk.settings.config import Config, InputSizes
 
 
 @dataclass(frozen=True)

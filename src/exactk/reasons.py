@@ -19,14 +19,15 @@ from exactk.errors import InfeasibleError
 from exactk.learning.calibrate import Calibration
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
-from exactk.problem import cliques, explain
 from exactk.problem.batch import Batch
-from exactk.problem.explain import Conflict, WhyNot
+from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests
-from exactk.problem.rule_set import Constraints
-from exactk.problem.rule_sheet import RuleSheet
+from exactk.problem.rules import explain
+from exactk.problem.rules.explain import Conflict, WhyNot
+from exactk.problem.rules.rule_set import Constraints
+from exactk.problem.rules.sheet import RuleSheet
+from exactk.problem.solving import Card
 from exactk.search.improve import swaps, valid_swaps
-from exactk.solving import Card
 
 
 @dataclass(frozen=True)

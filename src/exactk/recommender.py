@@ -17,23 +17,22 @@ from jaxtyping import Int
 from torch import Tensor
 
 from exactk import model_folder
-from exactk.config import Config
 from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
-from exactk.engine.compiled import CompiledDecoder
-from exactk.engine.training import faster
+from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.errors import ConfigError, ExactKError, InputError
 from exactk.evaluation import metrics
 from exactk.learning import phases, progress, ranks
 from exactk.learning.decide import Decision, PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
-from exactk.presets import preset
 from exactk.problem.batch import Batch
-from exactk.problem.constraints import Constraints
+from exactk.problem.rules.constraints import Constraints
+from exactk.problem.solving import Card
 from exactk.reasons import Asked, settled, why_not
-from exactk.solving import Card
+from exactk.settings.config import Config
+from exactk.settings.presets import preset
 
 # Further figures of cards at places of a view, one number per request.
 Judge = Callable[[Dataset, Int[np.ndarray, "B"], Int[np.ndarray, "B K"]], dict[str, np.ndarray]]
@@ -79,7 +78,7 @@ class Recommender:
             listeners = _listeners(place, show, track) if told.first else []
             for listener in listeners:
                 listening.callback(listener.close)
-            run = phases.Run(place, resume, listeners, faster)
+            run = phases.Run(place, resume, listeners)
             trained = phases.train(self.config, train, valid, vocabulary, card_figures, run)
         self._fitted = model_folder.Fitted(
             config=self.config,

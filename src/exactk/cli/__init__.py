@@ -6,6 +6,8 @@ Heavy modules are imported inside the commands, so that `exactk --help` answers 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 
 import typer
 
@@ -38,9 +40,12 @@ def _root(
     """Results go to stdout, talk and progress to stderr. Exit 0: fine, 1: our fault, 2: yours."""
 
 
-from exactk.cli import bench, compare, data, demo, model, reproduce, score, serve, solve  # noqa: E402  (commands register themselves on `app`)
+from exactk.cli import compare, data, demo, model, score, serve, solve  # noqa: E402  (commands register themselves on `app`)
 
-__all__ = ["app", "bench", "compare", "data", "demo", "main", "model", "reproduce", "score", "serve", "solve"]
+if find_spec("exactk_lab") is not None:  # a checkout: `bench` and `reproduce` join
+    import_module("exactk_lab.commands")
+
+__all__ = ["app", "compare", "data", "demo", "main", "model", "score", "serve", "solve"]
 
 
 def main() -> None:

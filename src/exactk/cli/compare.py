@@ -45,13 +45,13 @@ def compare(
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
     """Fit every method on the same train split, tune on the same validation split, judge on the same test requests."""
-    from exactk.bench.compare import document_of
     from exactk.data.dataset import Dataset
     from exactk.evaluation.compare import Existing, methods_for
     from exactk.evaluation.compare import compare as run
     from exactk.evaluation.figures import value_against_latency
     from exactk.evaluation.verdict import markdown, studio_table
     from exactk.rivals.contract import QUICK, Budget
+    from exactk_lab.bench.compare import document_of
 
     named = [name for name in methods or methods_for(quick) if name not in skip]
     chosen: list[Any] = [*named, *map(Existing.load, models)]

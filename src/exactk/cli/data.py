@@ -14,7 +14,7 @@ from exactk.errors import InputError
 
 if TYPE_CHECKING:
     from exactk.data.dataset import Dataset
-    from exactk.problem.constraints import Constraints
+    from exactk.problem.rules.constraints import Constraints
 
 data = typer.Typer(help="Build, describe and audit dataset folders.", no_args_is_help=True)
 build = typer.Typer(help="Build a dataset folder from a source.", no_args_is_help=True)
@@ -37,7 +37,7 @@ def build_published(
     as_json: bool = JSON,
 ) -> None:
     """The authors' own files, exactly as they are; `exactk data audit` says what they leak."""
-    from exactk.data import published
+    from exactk.data.sources import published
 
     with download_bar() as progress:
         _say_built(published.build_published(out, source, release, progress=progress), as_json)
@@ -60,7 +60,7 @@ def build_movielens(
     as_json: bool = JSON,
 ) -> None:
     """Cards made of MovieLens ratings: 5 stars are the click, the user's other ratings the companions."""
-    from exactk.data import movielens
+    from exactk.data.sources import movielens
 
     with download_bar() as progress:
         built = movielens.build_movielens(
@@ -88,10 +88,10 @@ def build_world(
     as_json: bool = JSON,
 ) -> None:
     """The embedded simulator, whose true card values are known to evaluation: our stand-in for the Taobao log."""
-    from exactk.data import world
+    from exactk.data.world.world import world as built_world
 
     with progress_bar("building the world", impressions) as progress:
-        built = world.world(
+        built = built_world(
             users, items, impressions, strength, theme, k, n, click_rate,
             seed=seed, path=out, workers=workers, progress=lambda done, _: progress(done),
         )  # fmt: skip
@@ -135,7 +135,7 @@ def build_frame(
     as_json: bool = JSON,
 ) -> None:
     """Your own log of shown cards: a row per card with lists, or a row per shown item grouped by request_id."""
-    from exactk.data import frame
+    from exactk.data.logs import frame
 
     entities: dict[str, Any] = {
         "item_columns": column_map(item_columns), "user_columns": column_map(user_columns),
@@ -184,7 +184,7 @@ def build_log(
     """What a service showed and what was clicked, with propensities: trains a new model, judges any off-policy."""
     from exactk.data.dataset import Dataset
     from exactk.recommender import Recommender
-    from exactk.serving.collecting import collect
+    from exactk.serving.log.collecting import collect
 
     served = None if model is None else Recommender.load(model).fitted
     written = _rules(rules) or (None if served is None else served.constraints)
@@ -203,8 +203,8 @@ def stats(
     as_json: bool = JSON,
 ) -> None:
     """Count what a folder holds; beside the paper's dataset table for the authors' files."""
+    from exactk.data.audit.stats import stats as count
     from exactk.data.dataset import Dataset
-    from exactk.data.stats import stats as count
 
     counted = count(Dataset.open(folder))
     if as_json:
@@ -229,7 +229,7 @@ def audit(
     as_json: bool = JSON,
 ) -> None:
     """Measure what could fool you: leaks between splits, popularity, labels, invalid cards, propensities."""
-    from exactk.data.audit import audit as measure
+    from exactk.data.audit.audit import audit as measure
     from exactk.data.dataset import Dataset
 
     found = measure(Dataset.open(folder), split, seed)
@@ -248,7 +248,7 @@ def audit(
 
 
 def _rules(path: Path | None) -> Constraints | None:
-    from exactk.problem.constraints import load_rules
+    from exactk.problem.rules.constraints import load_rules
 
     return None if path is None else load_rules(path)
 

@@ -16,7 +16,7 @@ from exactk.cli.output import ADDRESS, RAY, emit, emit_json, emit_table, keep_js
 from exactk.errors import DataError, ExactKError, InputError
 
 if TYPE_CHECKING:
-    from exactk.config import Config
+    from exactk.settings.config import Config
 
 AT_ONCE = 256
 Split = Literal["recorded", "random", "user", "time", "pair"]
@@ -53,7 +53,7 @@ def train(
     """
     from exactk.data.dataset import Dataset
     from exactk.learning import ranks
-    from exactk.problem.constraints import load_rules
+    from exactk.problem.rules.constraints import load_rules
     from exactk.recommender import Recommender
 
     settings = chosen_settings(preset, config, overrides)
@@ -101,11 +101,11 @@ def evaluate(
     import numpy as np
     import torch
 
-    from exactk.bench.report import this_machine
     from exactk.data.dataset import Dataset
     from exactk.evaluation.logged import logged_estimates
     from exactk.evaluation.truth import true_figures
     from exactk.recommender import Recommender
+    from exactk_lab.bench.report import this_machine
 
     parts = dict(zip(("train", "valid", "test"), Dataset.open(data).split(split, seed=seed), strict=True))
     recommender = Recommender.load(model)
@@ -164,7 +164,7 @@ def recommend(
 
     A request is a line {"user_id": ..., "candidates": [...], "k": 4, "include": [...], "exclude": [...]}.
     """
-    from exactk.problem.constraints import load_rules
+    from exactk.problem.rules.constraints import load_rules
     from exactk.recommender import Recommender
 
     recommender = Recommender.load(model)
@@ -208,7 +208,7 @@ def export(
 
 def chosen_settings(preset_name: str, path: Path | None, overrides: list[str]) -> Config:
     """A preset or a file, with single settings changed."""
-    from exactk.presets import preset, read_settings
+    from exactk.settings.presets import preset, read_settings
 
     base = read_settings(path) if path else preset(preset_name)
     return base.with_overrides(overrides)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from exactk.bench.report import Report
+    from exactk_lab.bench.report import Report
 
 # Options that several commands share.
 RAY = typer.Option(False, "--ray", help="On a Ray cluster (extra `scale`).")

@@ -63,7 +63,7 @@ def serve(
 @app.command("key")
 def key() -> None:
     """Make an API key: hand the first line to the client, keep the second in the service's key file."""
-    from exactk.serving.security import new_key
+    from exactk.serving.http.security import new_key
 
     for line in new_key():
         emit(line)

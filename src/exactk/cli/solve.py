@@ -1,6 +1,6 @@
 """`exactk solve`: a file of scored candidates in, the best valid card of each request out.
 
-The reading and solving live in `exactk.solving_file`; this file shows or keeps the answers.
+The reading and solving live in `exactk.problem.solving_file`; this file shows or keeps the answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from exactk.cli import app
 from exactk.cli.output import emit, emit_json, emit_table, plain, progress_bar, talk
 
 if TYPE_CHECKING:
-    from exactk.solving_file import Solved
+    from exactk.problem.solving_file import Solved
 
 SHOWN = 20
 
@@ -47,8 +47,8 @@ def solve(
 
     Requests without a valid card are reported with what blocks them; the others are still solved, and the exit is 2.
     """
-    from exactk.problem.constraints import load_rules
-    from exactk.solving_file import solve_file
+    from exactk.problem.rules.constraints import load_rules
+    from exactk.problem.solving_file import solve_file
 
     settings: dict[str, Any] = {
         "relax": tuple(relax),

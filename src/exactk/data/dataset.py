@@ -22,7 +22,7 @@ from exactk.data.table import FILES, Meta
 from exactk.data.vocabulary import Scaling, Vocabulary
 from exactk.errors import DataError, InputError
 from exactk.problem.batch import Batch
-from exactk.problem.constraints import Constraint, Constraints
+from exactk.problem.rules.constraints import Constraint, Constraints
 
 
 class Dataset:

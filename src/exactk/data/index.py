@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Float64, Int8, Int32, Int64, UInt8
 
-from exactk.data.coding import Coder
+from exactk.data.logs.coding import Coder
 from exactk.data.table import FILES, Meta, RowLookup, flatten
 from exactk.errors import DataError
 

@@ -18,7 +18,7 @@ from exactk.data.catalogue import Catalogue
 from exactk.data.vocabulary import Scaling, Vocabulary
 from exactk.errors import InputError
 from exactk.problem.batch import Batch
-from exactk.problem.constraints import Constraints
+from exactk.problem.rules.constraints import Constraints
 
 _FIELDS = {"user_id", "candidates", "k", "include", "exclude", "user_features"}
 

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int32, Int64
 
 from exactk.data.table import combine, flatten
 from exactk.errors import DataError
-from exactk.problem.constraints import Constraints
+from exactk.problem.rules.constraints import Constraints
 
 
 class ItemRules:

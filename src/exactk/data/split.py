@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int64
 
-from exactk.data.coding import NO_TIMESTAMP
 from exactk.data.index import Index
+from exactk.data.logs.coding import NO_TIMESTAMP
 from exactk.data.table import SPLITS
 from exactk.errors import DataError, InputError
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from exactk.problem.constraints import Constraints
-from exactk.problem.explain import card_value
 from exactk.problem.graph import is_valid_card
 from exactk.problem.greedy import naive_node_weight
-from exactk.solving import Card, solve
-from exactk.solving_file import ScoredRequest, pair_matrix
+from exactk.problem.rules.constraints import Constraints
+from exactk.problem.rules.explain import card_value
+from exactk.problem.solving import Card, solve
+from exactk.problem.solving_file import ScoredRequest, pair_matrix
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from exactk.config import Config
 from exactk.data.dataset import Dataset
-from exactk.data.world import World, world
+from exactk.data.world.world import World, world
 from exactk.evaluation.truth import Truth
-from exactk.presets import preset
+from exactk.problem.solving import Card
 from exactk.recommender import Recommender
 from exactk.rivals import method
 from exactk.rivals.contract import Budget, Logs
-from exactk.solving import Card
+from exactk.settings.config import Config
+from exactk.settings.presets import preset
 
 TEST_REQUESTS = 1_000
 RIVALS = {"popularity": "popularity", "deeprank": "pointwise network"}

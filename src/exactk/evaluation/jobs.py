@@ -28,7 +28,7 @@ from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.provenance import code_digest
 from exactk.evaluation.truth import Truth
 from exactk.learning.process import stop_requests
-from exactk.problem.constraints import Constraints
+from exactk.problem.rules.constraints import Constraints
 from exactk.rivals.contract import Budget, Fitted, Logs, Method
 
 Tell = Callable[[str], None]

@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from exactk.config import Config, PairValueConfig, RewardConfig
-from exactk.engine.compiled import CompiledDecoder
-from exactk.engine.pair_search import CompiledPairSearch
+from exactk.engine.decode.decoder import CompiledDecoder
+from exactk.engine.pair_value.search import CompiledPairSearch
 from exactk.learning import phases
 from exactk.learning.decide import PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
-from exactk.presets import preset
 from exactk.recommender import card_figures as card_figures
 from exactk.rivals.contract import Budget, Fitted, Logs, Recommender, Setting, tuned
 from exactk.rivals.training import settings_for
+from exactk.settings.config import Config, PairValueConfig, RewardConfig
+from exactk.settings.presets import preset
 
 OURS: dict[str, str] = {
     "gattn": "exactk.evaluation.ours:fit_gattn",

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float64, Int
 
 from exactk.data.dataset import Dataset
-from exactk.data.world import World
+from exactk.data.world.world import World
 
 AT_ONCE = 2048  # requests whose graphs are held in memory together
 

@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exactk.config import PairValueConfig, PolicyConfig
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam, exact, greedy, improve, sample
+from exactk.settings.config import PairValueConfig, PolicyConfig
 
 
 class Decision(NamedTuple):

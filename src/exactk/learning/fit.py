@@ -19,7 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from exactk.errors import ConfigError, ExactKError
 from exactk.learning import checkpoint, ranks
-from exactk.learning.flat import Flat
 from exactk.learning.optimiser import Optimiser
 from exactk.learning.pace import FitSettings, learning_rate
 from exactk.learning.process import (
@@ -77,7 +76,6 @@ class Task:
     steady: bool = (
         False  # the loss depends on the batch alone, not on progress, and reads nothing from the device
     )
-    flat: Flat | None = None  # where the module's parameters lie side by side
 
 
 def fit(
@@ -122,7 +120,7 @@ class _Run:
         self.task, self.settings, self.listeners = task, settings, listeners
         self.device = torch.device(settings.device)
         self.path = None if folder is None else folder / f"{task.name}.safetensors"
-        self.optimiser = Optimiser(task.module, settings.learning_rate, settings.weight_decay, task.flat)
+        self.optimiser = Optimiser(task.module, settings.learning_rate, settings.weight_decay)
         self.generator = Generator(settings.device).manual_seed(settings.seed)
         self.ranks = ranks.current()
         self.lesson: Callable[[Batch, float, Generator], Step] = task.loss

@@ -12,28 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from exactk.learning import checkpoint
-from exactk.learning.flat import Flat, FlatAdam
 
 
 class Optimiser:
-    """AdamW, and beside it SparseAdam for tables whose gradients are sparse; weight decay leaves those alone.
+    """AdamW, and beside it SparseAdam for tables whose gradients are sparse; weight decay leaves those alone."""
 
-    With `flat`, which holds all parameters of the module, one tensor is moved instead of many, to the same end.
-    """
-
-    def __init__(
-        self, module: nn.Module, learning_rate: float, weight_decay: float, flat: Flat | None = None
-    ) -> None:
+    def __init__(self, module: nn.Module, learning_rate: float, weight_decay: float) -> None:
         tables = [m.weight for m in module.modules() if isinstance(m, nn.Embedding) and m.sparse]
         apart = {id(table) for table in tables}
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         dense = [p for p in self.parameters if id(p) not in apart]
-        self.dense: torch.optim.Optimizer | FlatAdam
-        if flat is None:
-            self.dense = torch.optim.AdamW(dense, lr=learning_rate, weight_decay=weight_decay, fused=True)
-        else:
-            self.dense = FlatAdam(flat, dense, weight_decay)
-            self.parameters = [flat.weights]
+        self.dense = torch.optim.AdamW(dense, lr=learning_rate, weight_decay=weight_decay, fused=True)
         self.sparse = torch.optim.SparseAdam(tables, lr=learning_rate) if tables else None
 
     def zero_grad(self) -> None:
@@ -64,20 +53,15 @@ class Optimiser:
             part.step()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its memory, for a checkpoint: by parameters in the module's order, whether they are flat or not."""
-        dense = self.dense
-        memory = dense.tensors() if isinstance(dense, FlatAdam) else checkpoint.optimiser_tensors(dense)
-        kept = checkpoint.filed("optimiser", memory)
+        """Its memory, for a checkpoint: by parameters in the module's order."""
+        kept = checkpoint.filed("optimiser", checkpoint.optimiser_tensors(self.dense))
         if self.sparse is not None:
             kept |= checkpoint.filed("sparse", checkpoint.optimiser_tensors(self.sparse))
         return kept
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Take its memory back."""
-        if isinstance(self.dense, FlatAdam):
-            self.dense.restore(saved.part("optimiser"))
-        else:
-            checkpoint.restore_optimiser(self.dense, saved.part("optimiser"))
+        checkpoint.restore_optimiser(self.dense, saved.part("optimiser"))
         if self.sparse is not None:
             checkpoint.restore_optimiser(self.sparse, saved.part("sparse"))
 

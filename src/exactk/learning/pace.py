@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from exactk.config import PairValueConfig, RewardConfig, Schedule, TrainingConfig
+from exactk.settings.config import PairValueConfig, RewardConfig, Schedule, TrainingConfig
 
 WARM_UP = 100  # steps a cosine schedule takes to reach its learning rate, at most a tenth of all
 

@@ -6,7 +6,7 @@ Knows the order of things only; what a phase learns is in `tasks.py`, how it run
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Generator
 
-from exactk.config import Config, InputSizes
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
 from exactk.errors import ConfigError, DataError
@@ -25,11 +24,11 @@ from exactk.learning.fit import fit
 from exactk.learning.optimiser import with_sparse_gradients
 from exactk.learning.pace import fit_settings
 from exactk.learning.progress import Figures, Listener
-from exactk.learning.rlfd import Faster
 from exactk.learning.tasks import Data, Measure, policy_task, predictions, value_task
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward, reward_of
+from exactk.settings.config import Config, InputSizes
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,6 @@ class Run:
     folder: Path | None = None
     resume: bool = False
     listeners: Sequence[Listener] = ()
-    faster: Callable[[Policy], Faster] | None = None  # how steps are taken, where not by the model
 
 
 def train(
@@ -114,12 +112,9 @@ def train(
         )
         if models.policy.guide is not None:
             models.policy.guide.freeze()
-        faster = None if run.faster is None else run.faster(models.policy)
-        task = policy_task(models.policy, models.value, phase_2, config, measure, faster)
+        task = policy_task(models.policy, models.value, phase_2, config, measure)
         settings = fit_settings(config.training, config.training, device.type)
         history += fit(task, settings, run.folder, run.resume, run.listeners)
-        if task.flat is not None:
-            task.flat.release()
     return Trained(models, calibration, tuple(history))
 
 
@@ -151,7 +146,7 @@ def solvable(view: Dataset, vocabulary: Vocabulary) -> Dataset:
     """The impressions whose request has a valid card at all; a policy can learn nothing from the others."""
     if view.constraints is None and not view.folder.has_graphs:
         return view
-    from exactk.problem import cliques
+    from exactk.problem.exact import cliques
 
     kept = [cliques.exists(batch.requests()) for batch in view.batches(vocabulary, 4096)]
     return view.take(np.concatenate(kept)) if kept else view

@@ -5,27 +5,23 @@ Knows no loop and no files. Every row of the paper's ablation table, and every v
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from exactk.config import TrainingConfig
 from exactk.learning import explore, losses
 from exactk.learning.fit import Step
-from exactk.learning.flat import Flat
 from exactk.models.ensemble import Ensemble
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, greedy, sample
 from exactk.search.sample import Distributions, log_prob_of
 from exactk.search.steps import Steps, log_probabilities
-
-Binding = Callable[[Batch], Steps[Any]]
+from exactk.settings.config import TrainingConfig
 
 
 class Stage(NamedTuple):
@@ -48,27 +44,6 @@ class Stage(NamedTuple):
         )
 
 
-@runtime_checkable
-class Lesson(Protocol):
-    """`policy_step` by other means: the same step, its gradients in place; None where it must be taken as usual."""
-
-    flat: Flat  # all parameters of the policy, and their gradients
-
-    def __call__(self, batch: Batch, progress: float, generator: Generator) -> Step | None:
-        """One batch."""
-
-
-@runtime_checkable
-class Faster(Protocol):
-    """A policy's training by other means than the model's own, with the same answers."""
-
-    def steps(self, batch: Batch) -> Steps[Any]:
-        """The policy bound to a batch."""
-
-    def lesson(self, reward: Ensemble | None, caution: float, config: TrainingConfig) -> Lesson | None:
-        """Whole steps, where these settings allow it."""
-
-
 class Paths(NamedTuple):
     """Cards to walk along with gradient: the first carries the supervised loss, those with an advantage REINFORCE."""
 
@@ -86,17 +61,13 @@ def policy_step(
     batch: Batch,
     progress: float,
     generator: Generator,
-    bind: Binding | None = None,
 ) -> Step:
-    """L = alpha L_S + (1 - alpha) L_R (eq. 21) on one batch; the encoder runs once, the decoder once with gradient.
-
-    `bind` makes the policy's `Steps` for a batch, where another way than the model's own is wanted.
-    """
+    """L = alpha L_S + (1 - alpha) L_R (eq. 21) on one batch; the encoder runs once, the decoder once with gradient."""
     stage = Stage.at(config, reward is not None, progress)
     learns_from_reward, temperature = stage.from_reward, stage.temperature
     if config.shuffle_card and batch.card is not None:
         batch = replace(batch, card=shuffled(batch.card, generator))
-    feasible, steps = Feasible.of(batch), (bind or policy.steps)(batch)
+    feasible, steps = Feasible.of(batch), policy.steps(batch)
     if reward is not None and learns_from_reward:
         paths = explored_paths(steps, reward, caution, config, batch, feasible, temperature, generator)
     else:

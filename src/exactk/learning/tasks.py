@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from exactk.config import Config, TrainingConfig
 from exactk.data.dataset import Dataset
 from exactk.data.order import epoch_order, in_batches
 from exactk.data.vocabulary import Vocabulary
@@ -22,13 +21,14 @@ from exactk.learning import calibrate, losses, ranks
 from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import Step, Task
 from exactk.learning.recorded import Fused
-from exactk.learning.rlfd import Faster, estimated_rewards, policy_step
+from exactk.learning.rlfd import estimated_rewards, policy_step
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
 from exactk.search import exact
+from exactk.settings.config import Config, TrainingConfig
 
 VALIDATION_BATCH = 512
 
@@ -136,26 +136,16 @@ def policy_task(
     data: Data,
     config: Config,
     measure: Measure,
-    faster: Faster | None = None,
 ) -> Task:
-    """Phase 2: RLfD. Validation decodes as the recommender will, and says what `measure` and the reward make of it.
-
-    `faster`: another way than the model's own to take a step, with the same answers.
-    """
+    """Phase 2: RLfD. Validation decodes as the recommender will, and says what `measure` and the reward make of it."""
     training, caution = config.training, config.reward.caution
-    bind = None if faster is None else faster.steps
-    alone = ranks.current().world == 1  # gradients of several processes are averaged on the way back
-    lesson = faster.lesson(reward, caution, training) if faster is not None and alone else None
 
     def loss(batch: Batch, progress: float, generator: Generator) -> Step:
         if training.demonstrations == "exact":
             assert isinstance(reward, PairValue)  # the settings saw to it
             batch = shown_the_best(reward, batch)
-        step = None if lesson is None else lesson(batch, progress, generator)
-        if step is not None:
-            return step
         with mixed_precision(data.device, training.precision), fused():
-            return policy_step(policy, reward, caution, training, batch, progress, generator, bind)
+            return policy_step(policy, reward, caution, training, batch, progress, generator)
 
     fused = Fused(policy) if training.compile and data.device.type == "cuda" else nullcontext
     writer = PolicyWriter(policy, config.policy, reward, caution)
@@ -183,7 +173,6 @@ def policy_task(
         higher_is_better=True,
         weight=data.train_weight(training.batch_size),
         starts_useful=policy.guide is not None,
-        flat=None if lesson is None else lesson.flat,
     )
 
 

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from exactk.config import Inputs, InputSizes
 from exactk.errors import ConfigError
 from exactk.models.inputs import decided
 from exactk.problem.batch import Batch
+from exactk.settings.config import Inputs, InputSizes
 
 MOST_PAIRS = 16_777_213  # a prime: where a log has more pairs, those that share a number are not neighbours
 

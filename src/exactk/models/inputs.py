@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from exactk.config import Inputs, InputSizes
 from exactk.errors import ConfigError, InputError
 from exactk.problem.batch import Batch
+from exactk.settings.config import Inputs, InputSizes
 
 
 class Vectors(nn.Module):

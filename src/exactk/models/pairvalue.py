@@ -13,12 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from exactk.config import InputSizes, PairValueConfig
 from exactk.models.ensemble import Ensemble
 from exactk.models.initial import initialise
 from exactk.models.inputs import Vectors
 from exactk.models.triples import Sharing
 from exactk.problem.batch import Batch
+from exactk.settings.config import InputSizes, PairValueConfig
 
 SHARING_PACE = 5.0
 

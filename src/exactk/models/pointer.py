@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from exactk.config import PolicyConfig
+from exactk.settings.config import PolicyConfig
 
 
 class Encoded(NamedTuple):

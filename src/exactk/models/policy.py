@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from exactk.config import InputSizes, PolicyConfig
 from exactk.errors import ConfigError
 from exactk.models.affinity import Affinity
 from exactk.models.encoder import Encoder
@@ -24,6 +23,7 @@ from exactk.models.pointer import Encoded, Pointer, State
 from exactk.problem.batch import Batch
 from exactk.search.feasible import assumed
 from exactk.search.steps import Steps
+from exactk.settings.config import InputSizes, PolicyConfig
 
 
 class Policy(nn.Module):

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from exactk.config import Config, InputSizes, RewardConfig
 from exactk.errors import InputError
 from exactk.models.encoder import EncoderLayer
 from exactk.models.ensemble import Ensemble
@@ -20,6 +19,7 @@ from exactk.models.inputs import CommonVectors
 from exactk.models.pairvalue import PairValue
 from exactk.problem.batch import Batch
 from exactk.search.feasible import assumed
+from exactk.settings.config import Config, InputSizes, RewardConfig
 
 
 class PnnReward(nn.Module):

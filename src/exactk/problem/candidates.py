@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from exactk.errors import InputError
-from exactk.problem.columns import (
+from exactk.problem.rules.columns import (
     Columns,
     RequestError,
     Sizes,

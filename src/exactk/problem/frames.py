@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from exactk.errors import InputError
-from exactk.problem.columns import nearest
+from exactk.problem.rules.columns import nearest
 
 
 def table_of(items: Any, fields: Sequence[str] | None, score_column: str | None) -> dict[str, np.ndarray]:

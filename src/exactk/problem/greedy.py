@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from exactk.problem.cliques import completable
+from exactk.problem.exact.cliques import completable
 from exactk.problem.graph import Requests
 
 

@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from exactk.config import InputSizes
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
-from exactk.problem import cliques
 from exactk.problem.batch import Batch
+from exactk.problem.exact import cliques
+from exactk.settings.config import InputSizes
 
 Setting = Mapping[str, Any]
 T = TypeVar("T")

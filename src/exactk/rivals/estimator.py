@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from exactk.config import RewardConfig
 from exactk.learning.losses import mean_over, reward_loss
 from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
@@ -23,6 +22,7 @@ from exactk.rivals.training import Lesson, mean_loss, settings_for, train
 from exactk.search.feasible import Feasible
 from exactk.search.greedy import greedy_by_weight
 from exactk.search.improve import improve
+from exactk.settings.config import RewardConfig
 
 FEW_CARDS = 5_000  # as many as a network judges one by one: C(20, 4) = 4,845
 STARTS = 2

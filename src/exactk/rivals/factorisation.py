@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Generator, Tensor, nn
 
-from exactk.config import Inputs, InputSizes
 from exactk.errors import MissingExtraError
 from exactk.models.affinity import summed
 from exactk.models.initial import initialise
@@ -22,6 +21,7 @@ from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
 from exactk.rivals.losses import bpr_loss, shown_items, softmax_loss
 from exactk.rivals.selection import Greedy, Judge, by_weight
 from exactk.rivals.training import Weights, settings_for, train_scorer
+from exactk.settings.config import Inputs, InputSizes
 
 RANK = 32
 

@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
-from exactk.config import Inputs, InputSizes, PolicyConfig
 from exactk.models.encoder import Encoder, EncoderLayer
 from exactk.models.initial import initialise
 from exactk.models.inputs import InputLayer, Vectors
@@ -23,6 +22,7 @@ from exactk.rivals.contract import Budget, Fitted, Logs, Setting
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import by_weight, scatter
 from exactk.rivals.training import Weights, settings_for, train_scorer
+from exactk.settings.config import Inputs, InputSizes, PolicyConfig
 
 EMBEDDING, WIDTH, HEADS, LAYERS = 16, 32, 2, 2
 INDUCED = 20  # learned points through which SetRank's items attend to each other

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from exactk.config import Inputs, InputSizes
 from exactk.models.initial import initialise
 from exactk.models.inputs import InputLayer, Vectors
 from exactk.problem.batch import Batch
@@ -19,6 +18,7 @@ from exactk.rivals.contract import Budget, Fitted, Logs, Setting
 from exactk.rivals.losses import pointwise_loss, shown_items
 from exactk.rivals.selection import by_weight, diversified
 from exactk.rivals.training import Weights, settings_for, train_scorer
+from exactk.settings.config import Inputs, InputSizes
 
 EMBEDDING, WIDTH = 16, 32
 

@@ -14,12 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from exactk.config import Inputs, InputSizes
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.pace import FitSettings
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Logs, Setting, batch_size_for, tuned
 from exactk.rivals.selection import Greedy, Judge, Scorer
+from exactk.settings.config import Inputs, InputSizes
 
 Loss = Callable[[Batch, Generator], Float[Tensor, ""]]
 Network = TypeVar("Network", bound=nn.Module)

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from exactk.config import Inputs, InputSizes, PolicyConfig
 from exactk.learning.losses import clicked_targets, mean_over, target_loss
 from exactk.models.initial import initialise
 from exactk.models.inputs import InputLayer, Vectors
@@ -30,6 +29,7 @@ from exactk.search.beam import beam
 from exactk.search.feasible import Feasible
 from exactk.search.greedy import greedy
 from exactk.search.sample import distributions, log_prob, sample
+from exactk.settings.config import Inputs, InputSizes, PolicyConfig
 
 EMBEDDING, WIDTH = 16, 32
 BEAM = 8

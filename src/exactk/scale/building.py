@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from exactk.data.frame import Rules, sensible_impressions, write_frame
-from exactk.data.frame_check import EXAMPLES, Report
-from exactk.data.frame_files import tables_of
+from exactk.data.logs.check import EXAMPLES, Report
+from exactk.data.logs.files import tables_of
+from exactk.data.logs.frame import Rules, sensible_impressions, write_frame
 from exactk.errors import DataError
 from exactk.scale.placing import HERE, Placement, Work, placed
 from exactk.scale.plan import Part, Plan, files_of, fingerprint, finished_parquet

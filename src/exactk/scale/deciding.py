@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import torch
 
-from exactk.engine.pair_search import CompiledPairSearch
+from exactk.engine.pair_value.search import CompiledPairSearch
 from exactk.learning.decide import Decision, PairValueSearch
 from exactk.models.pairvalue import PairMember, PairValue
-from exactk.problem import cliques
 from exactk.problem.batch import Batch
+from exactk.problem.exact import cliques
 from exactk.recommender import Recommender
 
 Decide = Callable[[Batch], Decision]

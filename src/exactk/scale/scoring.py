@@ -21,8 +21,8 @@ from jaxtyping import Int64
 from exactk.data.requests import Request
 from exactk.data.table import combine
 from exactk.errors import DataError, ExactKError
-from exactk.problem import cliques
 from exactk.problem.batch import Batch
+from exactk.problem.exact import cliques
 from exactk.recommender import Recommender
 from exactk.scale.deciding import fast_decide
 from exactk.scale.plan import Part, finished_parquet

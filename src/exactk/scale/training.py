@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exactk.config import Config
 from exactk.data.dataset import Dataset
 from exactk.data.split import Method
 from exactk.errors import ConfigError, ExactKError
 from exactk.learning import ranks
 from exactk.learning.checkpoint import write_text
 from exactk.learning.progress import Listener
-from exactk.problem.constraints import Constraints
+from exactk.problem.rules.constraints import Constraints
 from exactk.recommender import Recommender
 from exactk.scale.cluster import cluster, require_ray
 from exactk.scale.following import following
 from exactk.scale.placing import Placement
+from exactk.settings.config import Config
 
 FAILURES = 3  # of workers that a run survives
 REFUSAL = "refused.txt"  # what a worker found wrong that no second try mends

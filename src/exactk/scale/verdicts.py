@@ -14,8 +14,8 @@ from numba import njit
 
 from exactk.data.catalogue import Catalogue
 from exactk.data.rules import ItemRules
-from exactk.problem.constraints import Constraints, TitleDistance
-from exactk.problem.titles import NEAR, title_pairs
+from exactk.problem.rules.constraints import Constraints, TitleDistance
+from exactk.problem.rules.titles import NEAR, title_pairs
 
 
 @dataclass(frozen=True, eq=False)

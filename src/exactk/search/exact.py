@@ -35,7 +35,7 @@ def exact(
 
     With `time_limit` (seconds per request) the best found so far is returned; `bound - value` is its gap.
     """
-    from exactk.problem import cliques  # numba is needed only here
+    from exactk.problem.exact import cliques  # numba is needed only here
 
     # A product of matrices is symmetric only up to rounding; the engine asks for the last bit.
     pair_weights = None if pair is None else as_weights(pair.double() + pair.double().transpose(1, 2)) / 2

@@ -37,7 +37,7 @@ def ask_engine(
     requests: Requests, chosen: Bool[Tensor, "B S N"], rows: Bool[Tensor, "B S"]
 ) -> Bool[Tensor, "B S N"]:
     """`cliques.completable` for the marked rows (else False); rows that chose the same set are asked once."""
-    from exactk.problem import cliques  # numba is needed only where doubt remains
+    from exactk.problem.exact import cliques  # numba is needed only where doubt remains
 
     request, row = (index.cpu().numpy() for index in rows.nonzero(as_tuple=True))
     sets = chosen[rows].cpu().numpy()

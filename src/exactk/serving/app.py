@@ -15,10 +15,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exactk import __version__
-from exactk.serving import card_routes, feedback_routes, guard, lane, problems, solve_routes, state_routes
+from exactk.serving.http import guard, lane, problems
+from exactk.serving.http.openapi import document
+from exactk.serving.http.security import Gate
 from exactk.serving.metrics import Measure
-from exactk.serving.openapi import document
-from exactk.serving.security import Gate
+from exactk.serving.routes import cards as card_routes
+from exactk.serving.routes import feedback as feedback_routes
+from exactk.serving.routes import solve as solve_routes
+from exactk.serving.routes import state as state_routes
 from exactk.serving.service import Service
 from exactk.serving.settings import Settings
 from exactk.serving.studio import routes as studio_routes

@@ -19,8 +19,8 @@ from uvicorn.supervisors import Multiprocess
 
 from exactk.errors import ConfigError, DataError
 from exactk.model_files import checked_description
-from exactk.serving.lane import LaneProtocol
-from exactk.serving.port import for_workers, listening
+from exactk.serving.http.lane import LaneProtocol
+from exactk.serving.http.port import for_workers, listening
 from exactk.serving.settings import ENVIRONMENT, Settings, read_key_hashes
 
 log = logging.getLogger("exactk.serving")

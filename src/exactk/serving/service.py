@@ -14,17 +14,17 @@ from time import perf_counter
 import torch
 from starlette.concurrency import run_in_threadpool
 
-from exactk.problem.constraints import Constraints
-from exactk.serving.answering import Answer, Answerer, Question
-from exactk.serving.arms import Arm
-from exactk.serving.batching import Batcher
-from exactk.serving.impressions import ImpressionLog
+from exactk.problem.rules.constraints import Constraints
+from exactk.serving.log.impressions import ImpressionLog
 from exactk.serving.metrics import Metrics
+from exactk.serving.model.answering import Answer, Answerer, Question
+from exactk.serving.model.arms import Arm
+from exactk.serving.model.batching import Batcher
+from exactk.serving.model.split import CHALLENGER, CHAMPION
+from exactk.serving.model.trials import stranger_request
+from exactk.serving.model.warming import warm_engine
 from exactk.serving.settings import Settings
-from exactk.serving.split import CHALLENGER, CHAMPION
 from exactk.serving.studio.sources import Sources
-from exactk.serving.trials import stranger_request
-from exactk.serving.warming import warm_engine
 
 log = logging.getLogger("exactk.serving")
 

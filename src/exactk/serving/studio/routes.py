@@ -17,9 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from exactk.errors import InfeasibleError, InputError
-from exactk.serving.problems import RefusalError, problem_of
+from exactk.problem.solving import solve
+from exactk.serving.http.problems import RefusalError, problem_of
+from exactk.serving.http.wire import answer, check_size, columns_of, constraints_of, described, frame_of, read
+from exactk.serving.routes.solve import weights_of
 from exactk.serving.service import Service
-from exactk.serving.solve_routes import weights_of
 from exactk.serving.studio import view
 from exactk.serving.studio.schemas import (
     ModelStory,
@@ -33,8 +35,6 @@ from exactk.serving.studio.schemas import (
 )
 from exactk.serving.studio.story import Weights, policy_card, story
 from exactk.serving.studio.story import weights as model_weights
-from exactk.serving.wire import answer, check_size, columns_of, constraints_of, described, frame_of, read
-from exactk.solving import solve
 
 router = APIRouter()
 

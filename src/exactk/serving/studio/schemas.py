@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictInt, field_validator
 
-from exactk.serving.schemas import LIMIT, MAX_CARD, Body, Id, Item, Rule, check_items
+from exactk.serving.routes.schemas import LIMIT, MAX_CARD, Body, Id, Item, Rule, check_items
 
 
 class Switch(Body):

@@ -18,9 +18,9 @@ import numpy as np
 
 from exactk.data.atomic import temporary_folder
 from exactk.data.dataset import Dataset
-from exactk.data.world import World
-from exactk.data.world_config import WorldConfig
-from exactk.serving.problems import RefusalError
+from exactk.data.world.config import WorldConfig
+from exactk.data.world.world import World
+from exactk.serving.http.problems import RefusalError
 
 SHOWN = 200  # requests of a folder that the page lists
 SHOWN_TRUE = 40  # where each brings its matrix of pairs along

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from exactk.data.requests import Request, request_batch
 from exactk.models.pairvalue import PairValue
-from exactk.problem.constraints import Constraints
+from exactk.problem.rules.constraints import Constraints
 from exactk.search.steps import Steps
-from exactk.serving.answering import Answer, Answerer, Question
-from exactk.serving.arms import Arm
+from exactk.serving.model.answering import Answer, Answerer, Question
+from exactk.serving.model.arms import Arm
 from exactk.serving.studio.schemas import ViewRequest
 
 SKIPPED = {"step", "steps", "epoch", "seconds", "samples_per_second", "learning_rate"}

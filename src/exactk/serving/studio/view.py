@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from exactk.problem import cliques
-from exactk.problem.constraints import Constraints
+from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests, is_valid_card
 from exactk.problem.greedy import naive_node_weight
-from exactk.serving.wire import columns_of
+from exactk.problem.rules.constraints import Constraints
+from exactk.serving.http.wire import columns_of
 
 MMR_BALANCE = 0.7  # weight of relevance against likeness to what is already chosen
 

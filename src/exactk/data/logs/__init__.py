@@ -1,0 +1,1 @@
+"""A team's own log, from frames or files, into a dataset folder."""

@@ -1,0 +1,234 @@
+"""From a caller's columns to ours: renaming, parsing lists written as text, numbers that should be ids.
+
+Knows one table at a time; whether its rows make sense is `frame_check.py`'s question.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exactk.data.table import combine, flatten
+from exactk.errors import DataError, InputError
+from exactk.problem.rules.columns import nearest
+
+WIDE = (
+    "request_id", "user_id", "candidates", "card", "clicked", "clicked_item", "propensity", "timestamp", "split",
+)  # fmt: skip
+LONG = (
+    "request_id", "user_id", "item_id", "on_card", "clicked", "propensity", "timestamp", "split",
+)  # fmt: skip
+IDS = ("request_id", "user_id", "item_id", "clicked_item")
+_SEPARATORS = (",", "|", ";", " ")
+
+
+def renamed(
+    table: pa.Table, mapping: Mapping[str, str], known: Sequence[str], required: Sequence[str], source: str
+) -> pa.Table:
+    """The known columns of a table, under our names; `mapping` is from our name to the caller's."""
+    for ours, theirs in mapping.items():
+        if ours not in known:
+            raise InputError(f"there is no column {ours!r} to map{nearest(ours, known)}")
+        if theirs not in table.column_names:
+            raise DataError(f"{source}: there is no column {theirs!r}{nearest(theirs, table.column_names)}")
+    named = {ours: mapping.get(ours, ours) for ours in known}
+    held = {ours: theirs for ours, theirs in named.items() if theirs in table.column_names}
+    for ours in required:
+        if ours not in held:
+            raise DataError(
+                f"{source}: no column for {ours!r}; map one of {', '.join(table.column_names)} to it, "
+                f"as in {ours}={table.column_names[0] if table.column_names else '...'}"
+            )
+    return table.select(list(held.values())).rename_columns(list(held))
+
+
+class ColumnReader:
+    """Gives columns their types, and remembers between pieces how lists are written and what ids are."""
+
+    def __init__(self, source: str, separator: str | None = None, text_ids: bool = False) -> None:
+        self.source, self.text_ids = source, text_ids
+        self._separator = separator
+        self._id_types: dict[str, pa.DataType] = {}
+
+    def typed(self, table: pa.Table, first_row: int) -> pa.Table:
+        """The same table, ids as int64 or text, lists as lists, flags as booleans."""
+        columns = {name: self._column(name, combine(table[name]), first_row) for name in table.column_names}
+        return pa.table(columns)
+
+    def _column(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if name in ("candidates", "card"):
+            return self._id_list(name, column, first_row)
+        if name in IDS:
+            return self._ids(
+                name, "request_id" if name == "request_id" else _owner(name), column, first_row, None
+            )
+        if name in ("clicked", "on_card"):
+            return self._flag(name, column, first_row)
+        if name == "propensity":
+            return self._cast(name, column, pa.float64(), first_row)
+        if name == "timestamp":
+            return self._moment(column, first_row)
+        if name == "features":
+            return self._numbers(column, first_row)
+        return column
+
+    def _id_list(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
+        if _is_text(column.type):
+            column = self._split_text(name, column, first_row)
+        if pa.types.is_null(column.type):
+            column = column.cast(pa.list_(pa.string()))
+        if not _is_list(column.type):
+            raise DataError(
+                f"{self.source}: row {first_row}, column '{name}': {column[0].as_py()!r} is no list"
+            )
+        values, lengths = flatten(column)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        ids = self._ids(name, "item", values, first_row, offsets)
+        return _lists(lengths, ids, column)
+
+    def _split_text(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
+        """Lists out of text: 1,2,3 or [1 2 3] or a|b, or quoted as Python and JSON do. Empty text, empty list."""
+        if pc.any(pc.match_substring_regex(column, r"""^\s*[\[(]\s*["']""")).as_py():
+            return self._quoted(name, column, first_row)
+        bare = pc.replace_substring_regex(column, r"^\s*[\[(]|[\])]\s*$", "")
+        if self._separator is None:
+            used = (one for one in _SEPARATORS if pc.any(pc.match_substring(bare, one)).as_py())
+            self._separator = next(used, None)
+        values, lengths = flatten(pc.split_pattern(bare, self._separator or ","))
+        trimmed = pc.utf8_trim_whitespace(values)
+        kept = pc.not_equal(trimmed, "").to_numpy(zero_copy_only=False)
+        owner = np.repeat(np.arange(len(lengths)), lengths)
+        counts = np.bincount(owner[kept], minlength=len(lengths))
+        return _lists(counts, trimmed.filter(pa.array(kept)), column)
+
+    def _quoted(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
+        read: list[Any] = []
+        for row, text in enumerate(column.to_pylist()):
+            try:
+                read.append(list(ast.literal_eval(text)) if text else text and [])
+            except (ValueError, SyntaxError, TypeError) as error:
+                raise DataError(
+                    f"{self.source}: row {first_row + row}, column '{name}': {text!r} is no list"
+                ) from error
+        return pa.array(read)
+
+    def _ids(
+        self, name: str, owner: str, values: pa.Array, first_row: int, offsets: np.ndarray | None
+    ) -> pa.Array:
+        """Integers or text. What a kind of id was at first it must remain: 7 and '7' are two items."""
+        wanted = self._id_types.get(owner)
+        kind = values.type
+        if pa.types.is_null(kind):
+            return values.cast(wanted or pa.string())
+        if self.text_ids:
+            wanted = pa.string()
+        elif wanted is None:
+            if pa.types.is_integer(kind) or (pa.types.is_floating(kind) and _whole(values)):
+                wanted = pa.int64()
+            elif _is_text(kind):
+                wanted = pa.int64() if offsets is not None and _all_digits(values) else pa.string()
+            else:
+                raise DataError(f"{self.source}: column '{name}' holds {kind}, not integer or text ids")
+        self._id_types[owner] = wanted
+        try:
+            if pa.types.is_floating(kind) and wanted == pa.string():
+                values = values.cast(pa.int64())
+            return values.cast(wanted)
+        except pa.ArrowInvalid as error:
+            bad = _first_failing(values, wanted)
+            row = bad if offsets is None else int(np.searchsorted(offsets, bad, side="right")) - 1
+            raise DataError(
+                f"{self.source}: row {first_row + row}, column '{name}': {values[bad].as_py()!r} is not an id like "
+                "those before it (whole numbers); read ids as text if they are names"
+            ) from error
+
+    def _flag(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
+        if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
+            return column.cast(pa.bool_())
+        numbers = self._cast(name, column, pa.float64(), first_row)
+        wrong = pc.fill_null(pc.and_(pc.not_equal(numbers, 0), pc.not_equal(numbers, 1)), False)
+        if pc.any(wrong).as_py():
+            row = int(np.flatnonzero(wrong.to_numpy(zero_copy_only=False))[0])
+            raise DataError(
+                f"{self.source}: row {first_row + row}, column '{name}': {column[row].as_py()!r} is neither "
+                "true nor false, 0 nor 1"
+            )
+        return pc.equal(numbers, 1)
+
+    def _moment(self, column: pa.Array, first_row: int) -> pa.Array:
+        """Whole numbers stay; fractions of seconds become microseconds, text an ISO date and time."""
+        kind = column.type
+        if pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_null(kind):
+            return column.cast(pa.int64()) if pa.types.is_null(kind) else column
+        if pa.types.is_floating(kind):
+            if _whole(column):
+                return column.cast(pa.int64())
+            return pc.round(pc.multiply(column, 1e6)).cast(pa.int64()).cast(pa.timestamp("us"))
+        if pa.types.is_date(kind):
+            return column.cast(pa.timestamp("us"))
+        return self._cast("timestamp", column, pa.timestamp("us"), first_row)
+
+    def _numbers(self, column: pa.Array, first_row: int) -> pa.Array:
+        if _is_text(column.type):
+            column = self._split_text("features", column, first_row)
+        if not _is_list(column.type):
+            raise DataError(f"{self.source}: column 'features' holds {column.type}, not lists of numbers")
+        return self._cast("features", column, pa.list_(pa.float32()), first_row)
+
+    def _cast(self, name: str, column: pa.Array, wanted: pa.DataType, first_row: int) -> pa.Array:
+        try:
+            return column.cast(wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            bad = _first_failing(column, wanted)
+            raise DataError(
+                f"{self.source}: row {first_row + bad}, column '{name}': {column[bad].as_py()!r} does not read as "
+                f"{wanted}"
+            ) from error
+
+
+def _lists(lengths: np.ndarray, values: pa.Array, like: pa.Array) -> pa.Array:
+    """Lists of these lengths, missing where `like` is."""
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    missing = like.is_null()
+    return pa.ListArray.from_arrays(offsets, values, mask=missing if like.null_count else None)
+
+
+def _owner(name: str) -> str:
+    return "user" if name == "user_id" else "item"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _whole(values: pa.Array) -> bool:
+    known = values.drop_null()
+    return bool(pc.all(pc.equal(known, pc.floor(known))).as_py() in (True, None))
+
+
+def _all_digits(values: pa.Array) -> bool:
+    return bool(pc.all(pc.match_substring_regex(values.drop_null(), r"^-?(0|[1-9]\d*)$")).as_py())
+
+
+def _first_failing(values: Any, wanted: pa.DataType) -> int:
+    """The first value that cannot be cast, by halving."""
+    low, high = 0, len(values)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            values.slice(low, middle - low).cast(wanted)
+            low = middle
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            high = middle
+    return low

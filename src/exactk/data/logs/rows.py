@@ -1,0 +1,165 @@
+"""One row per item into one row per request: candidates, card and click gathered from the rows of a request.
+
+Knows typed columns and their order, no files; `frame_check.py` judges what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Bool, Int64
+
+from exactk.data.logs.check import Report
+from exactk.data.table import combine
+
+CONSTANT = ("user_id", "propensity", "timestamp", "split")
+
+
+class Piece(NamedTuple):
+    """Impressions, one a row, with the first source row of each and how many source rows it had."""
+
+    table: pa.Table
+    rows: Int64[np.ndarray, "R"]
+    counts: Int64[np.ndarray, "R"]
+
+
+class RequestGatherer:
+    """Takes pieces of a long table and gives back whole requests; the last one of a piece waits for the next piece.
+
+    Rows of a request should stand together. Within a piece they need not; a request that reappears in a later
+    piece is dropped and reported, as its impression is already written.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self._waiting: pa.Table | None = None
+        self._closed: pa.Array | None = None
+
+    def requests(self, pieces: Iterator[tuple[int, pa.Table]]) -> Iterator[Piece]:
+        """Wide tables, with the first source row of each request and how many it had."""
+        for first_row, table in pieces:
+            rows = pa.array(np.arange(first_row, first_row + len(table)))
+            table = table.append_column("_row", rows)
+            if self._waiting is not None:
+                table = pa.concat_tables([self._waiting, table], promote_options="permissive")
+            last = table["request_id"][-1] if len(table) else None
+            held_back = pc.fill_null(pc.equal(table["request_id"], last), False) if last is not None else None
+            self._waiting = table.filter(held_back) if held_back is not None else table
+            if held_back is not None:
+                yield from self._gathered(table.filter(pc.invert(held_back)))
+        if self._waiting is not None:
+            yield from self._gathered(self._waiting)
+
+    def _gathered(self, table: pa.Table) -> Iterator[Piece]:
+        table = self._usable(table)
+        if not len(table):
+            return
+        ids = combine(table["request_id"])
+        encoded = ids.dictionary_encode()  # numbered by first appearance
+        code = encoded.indices.to_numpy(zero_copy_only=False)
+        order = np.argsort(code, kind="stable")
+        table, code = table.take(pa.array(order)), code[order]
+        starts = np.flatnonzero(np.diff(code, prepend=-1))
+        self._closed = encoded.dictionary if self._closed is None else pa.concat_arrays(
+            [self._closed, encoded.dictionary]
+        )  # fmt: skip
+        counts = np.diff(np.append(starts, len(table)))
+        rows = table["_row"].to_numpy()[starts]
+        one_user = self._one_user(table, starts, rows, counts)
+        wide = self._wide(table, starts).filter(pa.array(one_user))
+        yield Piece(wide, rows[one_user], counts[one_user])
+
+    def _one_user(
+        self,
+        table: pa.Table,
+        starts: Int64[np.ndarray, "R"],
+        rows: Int64[np.ndarray, "R"],
+        counts: Int64[np.ndarray, "R"],
+    ) -> Bool[np.ndarray, "R"]:
+        """Which requests are of one user; the others are reported."""
+        differs = _differs(combine(table["user_id"]), starts)
+        mixed = np.add.reduceat(differs.astype(np.int64), starts) > 0
+        for request in np.flatnonzero(mixed).tolist():
+            name = table["request_id"][int(starts[request])].as_py()
+            reason = "its request is of several users"
+            self.report.drop(reason, int(rows[request]), "user_id", name, int(counts[request]))
+        return ~mixed
+
+    def _usable(self, table: pa.Table) -> pa.Table:
+        """Leave out rows without a request, and requests that were closed before."""
+        nameless = _flags(table["request_id"].is_null())
+        for row in table["_row"].to_numpy()[nameless].tolist():
+            self.report.drop("a value is missing", row, "request_id", None)
+        late = np.zeros(len(table), bool)
+        if self._closed is not None:
+            late = _flags(pc.is_in(table["request_id"], value_set=self._closed, skip_nulls=True))
+        for place in np.flatnonzero(late).tolist():
+            request = table["request_id"][place].as_py()
+            row = table["_row"][place].as_py()
+            self.report.drop(
+                "its request came to an end before; sort the rows by request", row, "request_id", request
+            )
+        return table.filter(pa.array(~(nameless | late)))
+
+    def _wide(self, table: pa.Table, starts: Int64[np.ndarray, "R"]) -> pa.Table:
+        offsets = np.append(starts, len(table))
+        item = combine(table["item_id"])
+        on_card = _flag_column(table, "on_card", True)
+        clicked = _flag_column(table, "clicked", False)
+        sizes = np.add.reduceat(on_card.astype(np.int64), starts)
+        first_click = np.full(len(starts), -1)
+        places = np.flatnonzero(clicked)
+        owners = np.searchsorted(starts, places, side="right") - 1
+        first_click[owners[::-1]] = places[::-1]  # written backwards: the first click of a request stays
+        self._note_clicks(table, owners, starts)
+        columns = {
+            "request_id": table["request_id"].take(pa.array(starts)),
+            "candidates": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), item),
+            "card": pa.ListArray.from_arrays(
+                pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32()), item.filter(pa.array(on_card))
+            ),
+            "clicked": pa.array(first_click >= 0),
+            "clicked_item": item.take(pa.array(first_click, mask=first_click < 0)),
+        }
+        for name in CONSTANT:
+            if name in table.column_names:
+                columns[name] = self._constant(table, name, starts)
+        return pa.table(columns)
+
+    def _note_clicks(
+        self, table: pa.Table, owners: Int64[np.ndarray, "T"], starts: Int64[np.ndarray, "R"]
+    ) -> None:
+        counts = np.bincount(owners, minlength=len(starts))
+        for request in np.flatnonzero(counts > 1).tolist():
+            example = table["request_id"][int(starts[request])].as_py()
+            self.report.note("several items of a request clicked, the first one kept", example)
+
+    def _constant(self, table: pa.Table, name: str, starts: Int64[np.ndarray, "R"]) -> pa.Array:
+        """The value of a request's first row, which its other rows should share."""
+        column = combine(table[name])
+        differing = np.flatnonzero(_differs(column, starts))
+        if len(differing):
+            text = f"'{name}' differs within a request, that of its first row kept"
+            self.report.note(text, table["_row"][int(differing[0])].as_py(), len(differing))
+        return column.take(pa.array(starts))
+
+
+def _differs(column: pa.Array, starts: Int64[np.ndarray, "R"]) -> Bool[np.ndarray, "L"]:
+    """True where a row's value is not that of the first row of its request."""
+    counts = np.diff(np.append(starts, len(column)))
+    first = column.take(pa.array(np.repeat(starts, counts)))
+    return _flags(pc.fill_null(pc.not_equal(column, first), False))
+
+
+def _flag_column(table: pa.Table, name: str, default: bool) -> Bool[np.ndarray, "L"]:
+    if name not in table.column_names:
+        return np.full(len(table), default)
+    return _flags(pc.fill_null(table[name], False))
+
+
+def _flags(column: object) -> Bool[np.ndarray, "L"]:
+    return np.asarray(combine(column).to_numpy(zero_copy_only=False), bool)

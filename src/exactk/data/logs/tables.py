@@ -1,0 +1,137 @@
+"""Items and users of a caller's own: their tables mapped, features joined, and every id the log names accounted for.
+
+Knows nothing of impressions but which ids they met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exactk.data.logs.check import Report
+from exactk.data.logs.columns import ColumnReader, renamed
+from exactk.data.logs.files import tables_of
+from exactk.data.table import combine
+from exactk.data.writer import DatasetWriter
+from exactk.errors import DataError
+
+EntityKind = Literal["item", "user"]
+
+
+def write_entities(
+    writer: DatasetWriter,
+    kind: EntityKind,
+    source: Any,
+    met: pa.Array,
+    mapping: Mapping[str, str],
+    features: Sequence[str],
+    text_ids: bool,
+    report: Report,
+) -> None:
+    """Write every item or user of `source`, and those the log met beyond it, with nothing but their id."""
+    write = writer.write_items if kind == "item" else writer.write_users
+    key = f"{kind}_id"
+    if source is None:
+        write(pa.table({key: met}))
+        return
+    known = pa.array([], met.type)
+    schema: pa.Schema | None = None
+    feature_size = 0
+    for table in _pieces(source, kind, mapping, features, text_ids, report):
+        if table[key].type != met.type:
+            raise DataError(
+                f"{_name(source, kind)}: column '{key}' holds {table[key].type}, the log's {kind} ids are {met.type}; "
+                "read all ids as text to bring them together"
+            )
+        table = _distinct(table, key, known, _name(source, kind), report)
+        known = pa.concat_arrays([known, combine(table[key])])
+        schema = schema or table.schema
+        if "features" in table.column_names and len(table):
+            feature_size = len(table["features"][0].as_py() or ())
+        write(table)
+    strangers = met.filter(pc.invert(pc.is_in(met, value_set=known)))
+    if len(strangers) and schema is not None:
+        report.note(
+            f"{kind}s of the log that the {kind} table lacks, added without attributes",
+            strangers[0].as_py(),
+            len(strangers),
+        )
+        write(_bare(strangers, key, schema, feature_size))
+
+
+def _pieces(
+    source: Any,
+    kind: EntityKind,
+    mapping: Mapping[str, str],
+    features: Sequence[str],
+    text_ids: bool,
+    report: Report,
+) -> Iterator[pa.Table]:
+    """Mapped and typed pieces, all other columns kept as attributes."""
+    key, first = f"{kind}_id", 0
+    name = _name(source, kind)
+    own = ColumnReader(name, None, text_ids)
+    as_text = [mapping.get(one, one) for one in ("features", *([key] if text_ids else ()))]
+    for table in tables_of(source, as_text):
+        others = [theirs for theirs in table.column_names if theirs not in mapping.values()]
+        known = {ours: ours for ours in others} | dict(mapping)
+        ours = renamed(table, known, list(known), [key], name)
+        if features:
+            ours = _joined_features(ours, features, name)
+        read = own.typed(ours, first)
+        missing = combine(read[key]).is_null()
+        for row in np.flatnonzero(missing.to_numpy(zero_copy_only=False)).tolist():
+            report.drop(f"{kind} without an id", first + row, key, None)
+        first += len(table)
+        yield read.filter(pc.invert(missing))
+
+
+def _joined_features(table: pa.Table, features: Sequence[str], name: str) -> pa.Table:
+    """Number columns side by side as one list; a missing number is NaN, which reads as the mean."""
+    for column in features:
+        if column not in table.column_names:
+            raise DataError(f"{name}: there is no column '{column}' to make features of")
+    try:
+        columns = [combine(table[column].cast(pa.float32())) for column in features]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(f"{name}: the columns {', '.join(features)} are not all numbers: {error}") from error
+    matrix = np.column_stack([pc.fill_null(column, float("nan")).to_numpy() for column in columns])
+    flat = pa.array(matrix.astype(np.float32).ravel())
+    offsets = pa.array(np.arange(len(table) + 1) * len(features), pa.int32())
+    kept = table.drop_columns(["features"]) if "features" in table.column_names else table
+    return kept.append_column("features", pa.ListArray.from_arrays(offsets, flat))
+
+
+def _distinct(table: pa.Table, key: str, known: pa.Array, name: str, report: Report) -> pa.Table:
+    """The first row of each id; later ones are reported."""
+    ids = combine(table[key])
+    first = np.zeros(len(ids), bool)
+    _, places = np.unique(ids.dictionary_encode().indices.to_numpy(zero_copy_only=False), return_index=True)
+    first[places] = True
+    first &= ~pc.is_in(ids, value_set=known).to_numpy(zero_copy_only=False)
+    for place in np.flatnonzero(~first).tolist():
+        report.note(f"{name}: an id stands in several rows, the first one kept", ids[place].as_py())
+    return table.filter(pa.array(first))
+
+
+def _bare(ids: pa.Array, key: str, schema: pa.Schema, feature_size: int) -> pa.Table:
+    columns = []
+    for column in schema:
+        if column.name == key:
+            columns.append(ids)
+        elif column.name == "features":
+            unknown = pa.array(np.full(len(ids) * feature_size, np.nan, np.float32))
+            offsets = pa.array(np.arange(len(ids) + 1) * feature_size, pa.int32())
+            columns.append(pa.ListArray.from_arrays(offsets, unknown))
+        else:
+            columns.append(pa.nulls(len(ids), column.type))
+    return pa.table(columns, names=schema.names)
+
+
+def _name(source: Any, kind: str) -> str:
+    return str(source) if isinstance(source, str | Path) else f"{kind} frame"

@@ -1,0 +1,1 @@
+"""Data sets of others: MovieLens and the authors' own files."""

@@ -1,0 +1,1 @@
+"""A simulated feed whose truth is known."""

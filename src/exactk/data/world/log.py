@@ -1,0 +1,151 @@
+"""What production did in a world: which candidates it retrieved, which cards it showed, when, and who clicked.
+
+Knows the truth only as far as production does, through a noisy score of each item; clicks follow the truth itself.
+"""
+
+from typing import NamedTuple, no_type_check
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from exactk.data.world.config import WorldConfig
+from exactk.data.world.latents import Geometry, Goods, People, Shelves
+from exactk.data.world.policy import show
+from exactk.data.world.titles import Titles, allowed_pairs
+from exactk.data.world.truth import Truth, likings
+from exactk.errors import ConfigError
+from exactk.problem.exact.bits import compiled
+
+RETRIEVAL_FOCUS = 1.0  # a category is drawn in proportion to exp(FOCUS <taste, centre>)
+RETRIEVAL_ROUNDS = 3  # of this many random products of the category, the one nearest the taste is taken
+SHOWN_LISTINGS = 4  # at most so many listings of one product, and at most an eighth of the candidates
+PRODUCTION_NOISE = 0.5  # of the production score, in log-odds
+SHARPNESS = 0.7  # of the logging policy: choice in proportion to exp(SHARPNESS * score)
+ATTEMPTS = 30  # at candidates that hold a valid card, before a world counts as too narrow
+
+DAYS = 3  # two for training, one for testing
+FIRST_DAY = np.datetime64("2019-08-05T00:00:00", "us")
+_MINUTES = np.arange(24 * 60 * DAYS + 1)
+# Requests per minute over the day: a trough at eight in the morning, a peak at eight in the evening.
+_RATE = 1 - 0.6 * np.cos((_MINUTES / 60 - 8) * np.pi / 12)
+_ELAPSED = np.concatenate([[0.0], np.cumsum((_RATE[1:] + _RATE[:-1]) / 2)])
+VALID_SHARE = 0.1  # of the two training days, the latest
+
+
+class Shop(NamedTuple):
+    """All that production works with."""
+
+    people: People
+    goods: Goods
+    geometry: Geometry
+    shelves: Shelves
+    titles: Titles
+    truth: Truth
+
+
+class Shown(NamedTuple):
+    """B requests and the cards shown: users, candidates and graph, cards as positions, their propensities as sets."""
+
+    users: Int64[np.ndarray, "B"]
+    items: Int64[np.ndarray, "B N"]
+    graph: Bool[np.ndarray, "B N N"]
+    card: Int64[np.ndarray, "B K"]
+    propensity: Float64[np.ndarray, "B"]
+
+    def card_items(self) -> Int64[np.ndarray, "B K"]:
+        """The cards as items."""
+        return np.take_along_axis(self.items, self.card, axis=1)
+
+
+def visitors(rng: np.random.Generator, people: People, num: int) -> Int64[np.ndarray, "B"]:
+    """Who comes: users in proportion to their activity."""
+    ladder = np.cumsum(people.activity, dtype=np.float64)
+    places = np.searchsorted(ladder, rng.random(num) * ladder[-1], side="right")
+    return np.asarray(np.minimum(places, len(ladder) - 1), np.int64)
+
+
+def record(rng: np.random.Generator, shop: Shop, config: WorldConfig, users: Int64[np.ndarray, "B"]) -> Shown:
+    """Retrieve, score with noise, show: one request for each of these users."""
+    B = len(users)
+    items, graph = np.empty((B, config.n), np.int64), np.empty((B, config.n, config.n), np.bool_)
+    card, propensity = np.empty((B, config.k), np.int64), np.zeros(B)
+    open_rows = np.arange(B)
+    for _ in range(ATTEMPTS):
+        asking = users[open_rows]
+        items[open_rows] = found = retrieve(rng, shop, asking, config.n)
+        graph[open_rows] = allowed = allowed_pairs(shop.titles, found, config.min_distance)
+        noise = PRODUCTION_NOISE * rng.standard_normal(found.shape)
+        scores = SHARPNESS * (likings(shop.truth, asking, found) + noise)
+        card[open_rows], propensity[open_rows] = show(rng, scores, allowed, config.k)
+        open_rows = open_rows[propensity[open_rows] == 0]  # no valid card among these candidates: ask again
+        if not len(open_rows):
+            return Shown(users, items, graph, card, propensity)
+    raise ConfigError(
+        f"min_distance={config.min_distance} leaves no valid card of k={config.k} among n={config.n} candidates "
+        f"({ATTEMPTS} attempts); lower it, or raise n"
+    )
+
+
+def retrieve(
+    rng: np.random.Generator, shop: Shop, users: Int64[np.ndarray, "B"], n: int
+) -> Int64[np.ndarray, "B N"]:
+    """N distinct items for each user: categories by taste, then products near the taste, with their near-duplicates."""
+    taste, shelves = shop.people.taste[users].astype(np.float64), shop.shelves
+    affinity = np.exp(RETRIEVAL_FOCUS * taste @ shop.geometry.centre.T) * (
+        np.diff(shelves.category_start) > 0
+    )
+    ladder = np.cumsum(affinity / affinity.sum(axis=1, keepdims=True), axis=1)  # B C
+    found = np.empty((len(users), n), np.int64)
+    listings = max(1, min(SHOWN_LISTINGS, n // 8))
+    _retrieve(rng, taste, ladder, shop.goods.style, *shelves, listings, found)
+    return found
+
+
+def moments(first: int, last: int, total: int) -> np.ndarray:
+    """When requests first..last-1 of `total` came: evenly along the traffic of three days, in rising order."""
+    share = (np.arange(first, last) + 0.5) / total
+    minute = np.interp(share * _ELAPSED[-1], _ELAPSED, _MINUTES)
+    return np.asarray(FIRST_DAY + (minute * 60e6).astype("timedelta64[us]"))
+
+
+def splits(first: int, last: int, total: int) -> np.ndarray:
+    """train and valid: the first two days, valid the latest tenth of them; test: the third day."""
+    share = (np.arange(first, last) + 0.5) / total * DAYS / (DAYS - 1)
+    return np.where(share < 1 - VALID_SHARE, "train", np.where(share < 1, "valid", "test"))
+
+
+@compiled
+@no_type_check
+def _retrieve(rng, taste, ladder, style, category_start, families, family_start, most_listings, found):
+    B, n = found.shape
+    num_items = len(style)
+    for b in range(B):
+        filled = 0
+        misses = 0
+        while filled < n:
+            category = min(np.searchsorted(ladder[b], rng.random()), len(category_start) - 2)
+            low, high = category_start[category], category_start[category + 1]
+            best, best_score = -1, -np.inf
+            for _ in range(RETRIEVAL_ROUNDS if high > low else 0):
+                family = families[low + int(rng.random() * (high - low))]
+                score = 0.0
+                for d in range(taste.shape[1]):
+                    score += taste[b, d] * style[family_start[family], d]
+                if score > best_score:
+                    best, best_score = family, score
+            if best >= 0 and misses < 4 * n:
+                first = family_start[best]
+                listings = min(family_start[best + 1] - first, most_listings)
+            else:  # a small shop whose best shelves are empty by now: fill up with anything
+                first = int(rng.random() * num_items)
+                listings = 1
+            before = filled
+            for item in range(first, first + listings):
+                if filled < n and not np.any(found[b, :filled] == item):
+                    found[b, filled] = item
+                    filled += 1
+            if filled == before:
+                misses += 1
+        for a in range(n - 1, 0, -1):  # so that neighbours in the catalogue are none among the candidates
+            c = int(rng.random() * (a + 1))
+            found[b, a], found[b, c] = found[b, c], found[b, a]

@@ -1,0 +1,204 @@
+"""What items are called, as rows of bytes, and which of them may share a card under the rule on titles.
+
+Knows no latent truth but what a seller would write: brand, category, theme, and words of its own.
+"""
+
+from typing import NamedTuple, no_type_check
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Bool, Int64, UInt8
+
+from exactk.data.world.config import THEMES, stream
+from exactk.data.world.latents import NUM_BRANDS, Goods
+from exactk.problem.exact.bits import compiled
+from exactk.problem.rules.titles import as_fraction
+
+WIDTH = 64  # bytes of the longest title, so that a title's positions fit one machine word
+LANES = 32  # pairs settled side by side; fewer, and the compiler makes no vectors of them (measured: 3 times slower)
+
+_NOUNS = (
+    "brim hat", "knit scarf", "gloves", "long coat", "silk dress", "handbag", "high heels", "slim jeans",
+    "sneakers", "backpack", "dome tent", "steel thermos", "clay teapot", "glazed teacup", "blanket", "desk lamp",
+)  # fmt: skip
+_LOOKS = (
+    "soft", "bold", "plain", "striped", "vintage", "nordic", "urban", "floral", "pastel", "rustic",
+    "classic", "compact", "elegant", "folding", "woven", "quilted", "matte", "bright", "slender", "layered",
+    "checked", "dotted", "minimal", "ornate", "sporty", "velvet", "linen", "amber", "indigo", "crimson",
+)  # fmt: skip
+_CLAIMS = (
+    "new", "sale", "gift", "2019", "hot", "best", "top", "deal", "fast post", "in stock", "official", "outlet",
+)  # fmt: skip
+
+
+class Titles(NamedTuple):
+    """Row i: the title of item i in ASCII, then zeros."""
+
+    text: UInt8[np.ndarray, "I W"]
+    length: Int64[np.ndarray, "I"]
+
+
+def titles_of(items: Goods, seed: int) -> Titles:
+    """brand, look, theme, noun, claim; one listing in five turns the words round, so near-duplicates escape."""
+    brands = brand_names(seed)
+    words = [*brands, *_LOOKS, *THEMES, *_NOUNS, *_CLAIMS, ""]
+    firsts = np.cumsum([0, len(brands), len(_LOOKS), len(THEMES), len(_NOUNS), len(_CLAIMS)])
+    brand, look, theme, noun, claim, nothing = (int(first) for first in firsts)
+    product, claim_draw, order_draw = items.words.T
+    parts = np.stack(
+        [
+            brand + items.brand,
+            look + product % len(_LOOKS),
+            np.where(items.theme >= 0, theme + items.theme.astype(np.int64), nothing),
+            noun + items.category.astype(np.int64),
+            claim + claim_draw % len(_CLAIMS),
+        ],
+        axis=1,
+    )
+    turned = order_draw % 6 == 0
+    parts[turned] = parts[turned][:, [4, 3, 2, 1, 0]]
+    table = np.zeros((len(words), WIDTH), np.uint8)
+    for row, word in enumerate(words):
+        table[row, : len(word)] = np.frombuffer(word.encode(), np.uint8)
+    text, length = np.zeros((len(parts), WIDTH), np.uint8), np.zeros(len(parts), np.int64)
+    _compose(parts, table, np.array([len(word) for word in words]), text, length)
+    return Titles(text, length)
+
+
+def as_strings(titles: Titles, start: int, stop: int) -> pa.Array:
+    """The titles of a range of items as an Arrow column."""
+    length = titles.length[start:stop]
+    text = titles.text[start:stop]
+    letters = text[np.arange(WIDTH) < length[:, None]]
+    offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
+    return pa.StringArray.from_buffers(len(length), pa.py_buffer(offsets), pa.py_buffer(letters))
+
+
+def allowed_pairs(
+    titles: Titles, items: Int64[np.ndarray, "B N"], minimum: float
+) -> Bool[np.ndarray, "B N N"]:
+    """Which candidates may share a card: the answer of `TitleDistance(minimum)`, for titles held as bytes.
+
+    With M matches and S substitutions an edit path between lengths n <= m has weight n+m-2M-S, length n+m-M-S and
+    S <= n - M, so weight/length < p/q needs q M > (q-p) m. Most pairs have no common subsequence that long (one machine
+    word per title finds the longest), or one so long that weight n+m-2M, length n+m-M is a path under p/q already.
+    The others get the rule's dynamic programme, LANES pairs at a time.
+    """
+    threshold = as_fraction(minimum)
+    p, q = threshold.numerator, threshold.denominator
+    allowed = np.empty((*items.shape, items.shape[1]), np.bool_)
+    doubtful = _sieve(titles.text, titles.length, items, p, q, allowed)
+    b, first, second = doubtful.T
+    far = np.empty(len(doubtful), np.bool_)
+    _settle(titles.text, titles.length, items[b, first], items[b, second], p, q, far)
+    allowed[b, first, second] = allowed[b, second, first] = far
+    return allowed
+
+
+def brand_names(seed: int) -> list[str]:
+    """Distinct pronounceable names of two or three syllables."""
+    rng = stream(seed, "brands")
+    names: dict[str, None] = {}
+    while len(names) < NUM_BRANDS:
+        syllables = rng.integers(0, [12, 5], size=(int(rng.integers(2, 4)), 2))
+        names["".join("bdfklmnprstv"[c] + "aeiou"[v] for c, v in syllables) + "nrx"[rng.integers(3)]] = None
+    return list(names)
+
+
+@compiled
+@no_type_check
+def _compose(parts, table, lengths, text, length):
+    for i in range(len(parts)):
+        end = 0
+        for word in parts[i]:
+            if lengths[word] == 0:
+                continue
+            if end > 0:
+                text[i, end] = 32
+                end += 1
+            for c in range(lengths[word]):
+                text[i, end] = table[word, c]
+                end += 1
+        length[i] = end
+
+
+@compiled
+@no_type_check
+def _sieve(text, length, items, p, q, allowed):
+    """Fill `allowed` where the longest common subsequence decides; return the other pairs as (b, first, second)."""
+    B, N = items.shape
+    doubtful = np.empty((max(64, B * N), 3), np.int64)
+    count = 0
+    where = np.zeros((N, 128), np.uint64)
+    one = np.uint64(1)
+    for b in range(B):
+        where[:] = 0
+        for a in range(N):
+            item = items[b, a]
+            for c in range(length[item]):
+                where[a, text[item, c]] |= one << np.uint64(c)
+        for a in range(N):
+            allowed[b, a, a] = False
+            for c in range(a):
+                item = items[b, c]
+                # Hyyrö's recurrence: zeros of `row` mark where the common subsequence grows.
+                row = ~np.uint64(0)
+                for letter in range(length[item]):
+                    match = row & where[a, text[item, letter]]
+                    row = (row + match) | (row - match)
+                common = 0
+                for bit in range(length[items[b, a]]):
+                    common += ((row >> np.uint64(bit)) & one) == 0
+                n, m = length[item], length[items[b, a]]
+                far = q * common <= (q - p) * max(n, m)
+                near = q * (n + m - 2 * common) < p * (n + m - common)
+                allowed[b, a, c] = allowed[b, c, a] = far
+                if not far and not near:
+                    if count == len(doubtful):
+                        wider = np.empty((2 * count, 3), np.int64)
+                        wider[:count] = doubtful
+                        doubtful = wider
+                    doubtful[count, 0], doubtful[count, 1], doubtful[count, 2] = b, a, c
+                    count += 1
+    return doubtful[:count]
+
+
+@compiled
+@no_type_check
+def _settle(text, length, first, second, p, q, far):
+    """Whether NED >= p/q, pair by pair: no edit path may have q * weight - p * length < 0.
+
+    Titles side by side differ in length; cells behind the end of a title never reach its last one.
+    """
+    least, diagonal = np.empty((WIDTH + 1, LANES), np.int64), np.empty(LANES, np.int64)
+    rows, columns = np.zeros((WIDTH, LANES), np.int64), np.zeros((WIDTH, LANES), np.int64)
+    edit = q - p
+    for start in range(0, len(first), LANES):
+        lanes = min(LANES, len(first) - start)
+        height, width = 0, 0
+        for lane in range(lanes):
+            a, b = first[start + lane], second[start + lane]
+            for c in range(length[a]):
+                rows[c, lane] = text[a, c]
+            for c in range(length[b]):
+                columns[c, lane] = text[b, c]
+            height, width = max(height, length[a]), max(width, length[b])
+        for j in range(width + 1):
+            for lane in range(LANES):
+                least[j, lane] = j * edit
+        for i in range(height):
+            row = rows[i]
+            for lane in range(LANES):
+                diagonal[lane] = least[0, lane]
+                least[0, lane] += edit
+            for j in range(width):
+                column, left, here = columns[j], least[j], least[j + 1]
+                for lane in range(LANES):
+                    above = here[lane]
+                    step = diagonal[lane] + (-p if row[lane] == column[lane] else edit)
+                    skip = (above if above < left[lane] else left[lane]) + edit
+                    diagonal[lane] = above
+                    here[lane] = step if step < skip else skip
+            for lane in range(lanes):
+                if length[first[start + lane]] == i + 1:
+                    far[start + lane] = least[length[second[start + lane]], lane] >= 0

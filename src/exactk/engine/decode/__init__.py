@@ -1,0 +1,1 @@
+"""A policy's beam search on the CPU, compiled."""

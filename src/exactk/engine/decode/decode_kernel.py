@@ -1,0 +1,262 @@
+"""One request from its encoded nodes to a card: decoder and beam of GAttN, compiled; all numbers in one scratch array.
+
+Knows neither modules nor batches; `compiled.py` packs the weights in the order read here.
+"""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+import numpy as np
+
+from exactk.engine.arithmetic import (
+    additive,
+    lstm_cell,
+    product,
+    raised,
+    softmax,
+    transposed,
+)
+from exactk.engine.decode.beam_kernel import (
+    choose,
+    extend,
+    log_probabilities,
+    look_ahead,
+    most_strangers,
+)
+from exactk.engine.decode.encode_kernel import embed, encode
+from exactk.engine.decode.guide_kernel import add_gains, follow
+from exactk.engine.lanes import inner
+from exactk.engine.sharing import taken
+from exactk.problem.compiling import compiled
+
+DONE, NO_CARD, BEYOND_RANGE, UNKNOWN_ID = 0, 1, 2, 3
+NOTHING, ZERO, ONE = np.float32(-np.inf), np.float32(0), np.float32(1)
+
+
+@inner
+@no_type_check
+def make_keys(s, w, at, x, p, N, span):
+    """e^(2 W_D2 h_j) and e^(2 W_D4 h_j), a column per node; False where a number is too large for that."""
+    D = s.width
+    transposed(x, p.nodes, D, N, D, x, p.nodes_t, span)
+    product(w, at, D, D, D, x, p.nodes_t, span, span, x, p.zeros, x, p.glimpse_keys, span)
+    product(w, at + D * D, D, D, D, x, p.nodes_t, span, span, x, p.zeros, x, p.pointer_keys, span)
+    inside = raised(x, p.glimpse_keys, D * span)
+    return raised(x, p.pointer_keys, D * span) and inside
+
+
+@inner
+@no_type_check
+def point(s, w, at, x, p, num, N, span):
+    """Raw scores of every node for `num` rows (eq. 12, 13) into p.scores; False where a number is out of range.
+
+    A row of p.decoded is [d_t; c_t], so that the glimpse c_t is written where the pointer reads it.
+    """
+    D = s.width
+    vector = at + 3 * D * D
+    product(x, p.decoded, 2 * D, num, D, w, at, D, D, x, p.zeros, x, p.query, D)
+    inside = raised(x, p.query, num * D)
+    for r in range(num):
+        row = p.scores + r * span
+        additive(x, p.glimpse_keys, span, x, p.query + r * D, w, vector, D, x, row)
+        softmax(x, row, span, ONE, x, p.absent)
+    product(x, p.scores, span, num, N, x, p.nodes, D, D, x, p.zeros, x, p.decoded + D, 2 * D)
+    product(x, p.decoded, 2 * D, num, 2 * D, w, at + D * D, D, D, x, p.zeros, x, p.query, D)
+    inside &= raised(x, p.query, num * D)
+    for r in range(num):
+        additive(x, p.pointer_keys, span, x, p.query + r * D, w, vector + D, D, x, p.scores + r * span)
+    return inside
+
+
+@inner
+@no_type_check
+def start(s, w, at, x, p):
+    """d_1 = g(0, 0): the same for every request, so it comes with the weights. Returns the place behind it in w."""
+    D = s.width
+    for layer in range(s.decoder_layers):
+        to = p.states + 2 * layer * s.rows * D
+        for d in range(D):
+            x[to + d] = w[at + d]
+            x[to + s.rows * D + d] = w[at + D + d]
+            x[p.decoded + d] = w[at + d]
+        at += 2 * D
+    return at
+
+
+@inner
+@no_type_check
+def advance(s, w, at, x, p, num, parent, place, old):
+    """d_t = g(d_t-1, a_t-1) (eq. 11) for every new beam; `old` (0 or 1) says which half of the states is left behind.
+
+    A half holds, for each layer, the rows' hidden vectors and then their cells.
+    """
+    D, block = s.width, s.rows * s.width
+    half = 2 * s.decoder_layers * block
+    for layer in range(s.decoder_layers):
+        before = p.states + old * half + 2 * layer * block
+        after = p.states + (1 - old) * half + 2 * layer * block
+        for r in range(num):
+            below = p.nodes + place[r] * D if layer == 0 else after - 2 * block + r * D
+            for d in range(D):
+                x[p.pair + r * 2 * D + d] = x[below + d]
+                x[p.pair + r * 2 * D + D + d] = x[before + parent[r] * D + d]
+        product(x, p.pair, 2 * D, num, 2 * D, w, at, 4 * D, 4 * D, w, at + 8 * D * D, x, p.gates, 4 * D)
+        for r in range(num):
+            cell = before + block + parent[r] * D
+            lstm_cell(x, p.gates + r * 4 * D, D, cell, after + block + r * D, after + r * D)
+            for d in range(D):
+                x[p.decoded + r * 2 * D + d] = x[after + r * D + d]
+        at += 8 * D * D + 4 * D
+
+
+@inner
+@no_type_check
+def open_at_first(x, p, b, N, span, rows, rules):
+    """The first row's mask: present positions that no cap of 0 shuts and every pin may stand with; padding is shut."""
+    graph, present, _, pinned, group, cap = rules
+    for n in range(span):
+        x[p.absent + n] = ZERO if n < N and present[b, n] else NOTHING
+        x[p.masks + n] = x[p.absent + n]
+    for r in range(2 * rows):
+        for n in range(N, span):
+            x[p.masks + r * span + n] = NOTHING
+            x[p.allowed + (r % rows) * span + n] = NOTHING
+    for c in range(cap.shape[1]):
+        for n in range(N):
+            if cap[b, c] <= 0 and group[b, c, n] >= 0:
+                x[p.masks + n] = NOTHING
+    pins = 0
+    for i in range(N):
+        if pinned[b, i]:
+            pins += 1
+            for n in range(N):
+                if n != i and not graph[b, i, n]:
+                    x[p.masks + n] = NOTHING
+    return pins
+
+
+@inner
+@no_type_check
+def write_card(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer, card):
+    """Beam search over one encoded request; the best card's positions, in order of choice, into `card`."""
+    graph, present, card_size, _, group, cap = rules
+    beam, K = s.beam, np.int64(card_size[b])
+    lstm = start(s, w, at + 3 * s.width * s.width + 2 * s.width, x, p)
+    path, chosen = np.zeros((2, beam, K), np.int64), np.zeros((2, beam, N), np.bool_)
+    parent, place, again = (
+        np.zeros(beam, np.int64),
+        np.zeros(beam, np.int64),
+        np.zeros((beam * beam, 2), np.int64),
+    )
+    so_far, tops = np.zeros(beam, np.float32), np.zeros(beam, np.float32)
+    again_worth = np.zeros(beam * beam, np.float32)
+    gain = np.zeros((2, beam, gains.node.shape[1]), np.float32)
+    counts = np.zeros((2, beam, 3, len(gains.worth)), np.float32)
+    gain[0, 0] = gains.node[b]
+    counts[0, 0, 0] = ONE
+    pins = open_at_first(x, p, b, N, span, s.rows, rules)
+    strangers = most_strangers(graph[b], present[b], N)
+    num_open = 0
+    for n in range(N):
+        num_open += np.int64(x[p.masks + n] == ZERO)
+    safe = pins == 0 and cap.shape[1] == 0 and num_open > (K - 1) * (strangers + 1)
+    num, old = np.int64(1), np.int64(0)
+    for t in range(K):
+        masks = p.masks + old * s.rows * span
+        if not point(s, w, at, x, p, num, N, span):
+            return BEYOND_RANGE
+        for r in range(num):
+            for n in range(affinity.shape[1]):
+                x[p.scores + r * span + n] += affinity[b, n]
+            add_gains(x, p.scores + r * span, N, gain[old, r], counts[old, r], gains, b)
+            mask = masks + r * span
+            if not safe:
+                mask = p.allowed + r * span
+                look_ahead(
+                    b, t, strangers, x, masks + r * span, N, rules, chosen[old, r], asked, answer, x, mask
+                )
+            tops[r] = log_probabilities(x, p.scores + r * span, span, x, mask, so_far[r])
+        wanted = np.int64(1) if t + 1 == K else beam
+        num = choose(
+            x,
+            p.scores,
+            span,
+            num,
+            t,
+            wanted,
+            path[old],
+            chosen[old],
+            tops,
+            again,
+            again_worth,
+            parent,
+            place,
+            so_far,
+        )
+        if num == 0:
+            return NO_CARD
+        for r in range(num):
+            for k in range(t):
+                path[1 - old, r, k] = path[old, parent[r], k]
+            path[1 - old, r, t] = place[r]
+            for n in range(N):
+                chosen[1 - old, r, n] = chosen[old, parent[r], n]
+            chosen[1 - old, r, place[r]] = True
+            if t + 1 < K:
+                follow(
+                    gain[old, parent[r]],
+                    counts[old, parent[r]],
+                    gains,
+                    b,
+                    place[r],
+                    gain[1 - old, r],
+                    counts[1 - old, r],
+                )
+                new = p.masks + ((1 - old) * s.rows + r) * span
+                extend(
+                    x,
+                    masks + parent[r] * span,
+                    new,
+                    N,
+                    graph[b],
+                    place[r],
+                    group[b],
+                    cap[b],
+                    chosen[1 - old, r],
+                )
+        if t + 1 < K:
+            advance(s, w, lstm, x, p, num, parent, place, old)
+        old = 1 - old
+    for k in range(K):
+        card[k] = path[old, 0, k]
+    return DONE
+
+
+@compiled
+@no_type_check
+def decode_each(
+    counter, s, p, x, w, tables, features, ids, affinity, gains, rules, asked, answer, cards, status
+):
+    """The likeliest cards of requests into `cards`, what became of each into `status`.
+
+    Threads that share a counter share the requests: each takes the next one until there is none.
+    """
+    B, N = rules[1].shape
+    span = (N + 15) // 16 * 16
+    b = taken(counter, 0)
+    while b < B:
+        at = embed(s, w, s.width, x, p, tables, features, ids, b, N)
+        status[b] = UNKNOWN_ID
+        if at >= 0:
+            for n in range(span):
+                x[p.absent + n] = ZERO if n < N and rules[1][b, n] else NOTHING
+            at = encode(s, w, at, x, p, N, span)
+            status[b] = BEYOND_RANGE
+            if make_keys(s, w, at, x, p, N, span):
+                at += 2 * s.width * s.width
+                status[b] = write_card(
+                    s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer, cards[b]
+                )
+        b = taken(counter, 0)
+    return 0

@@ -1,0 +1,1 @@
+"""A learned value of cards on the CPU, compiled, and searched exactly."""

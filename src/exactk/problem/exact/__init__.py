@@ -1,0 +1,1 @@
+"""The exact engine: does a valid card exist, which is best, and by how much at most it could be better."""

@@ -1,0 +1,206 @@
+"""The exact engine: does a valid card exist, can this prefix become one, which card has the most weight.
+
+Knows no rules (`constraints.py` makes the requests) and no network. The searches are compiled (`clique_*.py`).
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from exactk.errors import InputError
+from exactk.problem.exact.best import best_nodes_each, best_pairs_each
+from exactk.problem.exact.count import count_each
+from exactk.problem.exact.exists import completable_each, exists_each
+from exactk.problem.graph import Requests
+
+
+class Solutions(NamedTuple):
+    """The best card of each request; `weight` is its value, `bound` a proven upper bound on any valid card's value.
+
+    `optimal` where the search was finished: then `weight == bound`. Nothing `found`: card all -1, weight -inf; with
+    `optimal` that proves that no valid card exists. Positions ascend. Among cards of equal weight (to within the
+    rounding of a sum) the one whose positions come first in dictionary order is returned: [0, 5] before [1, 2].
+    """
+
+    card: Int64[np.ndarray, "B K"]
+    weight: Float64[np.ndarray, "B"]
+    bound: Float64[np.ndarray, "B"]
+    optimal: Bool[np.ndarray, "B"]
+    found: Bool[np.ndarray, "B"]
+
+    @property
+    def gap(self) -> Float64[np.ndarray, "B"]:
+        """How much better than the card found any valid card could be: 0 where optimal, inf where none was found."""
+        with np.errstate(invalid="ignore"):  # -inf - -inf where there is no card at all
+            return np.where(self.optimal, 0.0, self.bound - self.weight)
+
+
+class Ranking(NamedTuple):
+    """The n best cards of each request, best first, equal ones in dictionary order; `num_found` may be less than n.
+
+    `bound` is a proven upper bound on the value of every valid card that is not listed (-inf: there is none).
+    """
+
+    card: Int64[np.ndarray, "B n K"]
+    weight: Float64[np.ndarray, "B n"]
+    num_found: Int64[np.ndarray, "B"]
+    bound: Float64[np.ndarray, "B"]
+    optimal: Bool[np.ndarray, "B"]
+
+
+def exists(requests: Requests) -> Bool[np.ndarray, "B"]:
+    """Whether each request has any valid card."""
+    return can_complete(requests, requests.pinned)
+
+
+def can_complete(requests: Requests, chosen: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B"]:
+    """Whether some valid card holds all of `chosen` (and all pinned positions)."""
+    answer = np.empty(len(chosen), np.bool_)
+    _each(
+        exists_each,
+        32,
+        *_arrays(requests),
+        _plain(chosen),
+        _plain(requests.group),
+        _plain(requests.cap),
+        answer,
+    )
+    return answer
+
+
+def completable(requests: Requests, chosen: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N"]:
+    """The positions outside `chosen` that may be chosen next so that a valid card can still be completed."""
+    answer = np.empty(chosen.shape, np.bool_)
+    _each(
+        completable_each,
+        16,
+        *_arrays(requests),
+        _plain(chosen),
+        _plain(requests.group),
+        _plain(requests.cap),
+        answer,
+    )
+    return answer
+
+
+def count(requests: Requests) -> Int64[np.ndarray, "B"]:
+    """How many valid cards each request has, 2**63 - 1 standing for more. Enumerates: a billion cards take seconds."""
+    answer = np.empty(len(requests.graph), np.int64)
+    _each(count_each, 4, *_arrays(requests), _plain(requests.group), _plain(requests.cap), answer)
+    return answer
+
+
+def best(
+    requests: Requests,
+    node_weights: Float64[np.ndarray, "B N"],
+    pair_weights: Float64[np.ndarray, "B N N"] | None = None,
+    time_limit: float | None = None,
+    cores: int | None = None,
+) -> Solutions:
+    """The valid card with the largest sum of node weights, plus pair weights over its unordered pairs.
+
+    `time_limit` is in seconds for each request; where it ends a search, the best card so far is returned with a
+    proven bound. Weights of absent positions and of pairs the graph forbids are never read. `cores` (all of them if
+    not given) share a large batch.
+    """
+    card, weight, num_found, bound, optimal = best_n(
+        requests, node_weights, pair_weights, 1, time_limit, cores
+    )
+    return Solutions(card[:, 0], weight[:, 0], bound, optimal, num_found > 0)
+
+
+def best_n(
+    requests: Requests,
+    node_weights: Float64[np.ndarray, "B N"],
+    pair_weights: Float64[np.ndarray, "B N N"] | None = None,
+    n: int = 1,
+    time_limit: float | None = None,
+    cores: int | None = None,
+) -> Ranking:
+    """The n valid cards of the largest weight, best first; weights and time limit as in `best`."""
+    if n < 1:
+        raise InputError(f"n is {n}, but at least one card must be asked for")
+    B = len(node_weights)
+    sizes = requests.card_size
+    longest = int(sizes[0] if B == 1 else sizes.max(initial=0))
+    cards, weights = np.empty((B, n, longest), np.int64), np.empty((B, n))
+    found, bound, complete = np.empty(B, np.int64), np.empty(B), np.empty(B, np.bool_)
+    fault = np.empty((B, 2), np.int64)
+    limit = np.inf if time_limit is None else float(time_limit)
+    given = (*_arrays(requests), _plain(requests.group), _plain(requests.cap), _plain(node_weights))
+    answer = (cards, weights, found, bound, complete, fault)
+    if pair_weights is None:
+        faults = _each(best_nodes_each, 4, *given, limit, *answer, cores=cores)
+    else:
+        faults = _each(best_pairs_each, 4, *given, _plain(pair_weights), limit, *answer, cores=cores)
+    if faults:
+        _complain(fault, node_weights, pair_weights)
+    return Ranking(cards, weights, found, bound, complete)
+
+
+def _complain(
+    fault: Int64[np.ndarray, "B 2"],
+    node_weights: Float64[np.ndarray, "B N"],
+    pair_weights: Float64[np.ndarray, "B N N"] | None,
+) -> None:
+    """Name the first weight that cannot be used."""
+    b = int(np.flatnonzero(fault[:, 0] >= 0)[0])
+    p, q = (int(position) for position in fault[b])
+    if q < 0 or pair_weights is None:
+        raise InputError(
+            f"node_weights[{b}, {p}] is {node_weights[b, p]}: weights must be finite; "
+            "to keep a position out, mark it absent"
+        )
+    there, back = pair_weights[b, p, q], pair_weights[b, q, p]
+    if np.isfinite(there):
+        raise InputError(
+            f"pair_weights are not symmetric: [{b}, {p}, {q}] is {there} but [{b}, {q}, {p}] is {back}"
+        )
+    raise InputError(
+        f"pair_weights[{b}, {p}, {q}] is {there}: weights must be finite; to keep a pair apart, forbid it in the graph"
+    )
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """The array itself if compiled code can take it as it is: another layout would be compiled for anew."""
+    return array if array.flags.carray else np.array(array, order="C")
+
+
+def _arrays(requests: Requests) -> tuple[np.ndarray, ...]:
+    return (
+        _plain(requests.graph),
+        _plain(requests.present),
+        _plain(requests.card_size),
+        _plain(requests.pinned),
+    )
+
+
+def _each(kernel: Any, grain: int, *arrays: Any, cores: int | None = None) -> int:
+    """Run `kernel` over all requests, in slices of `grain` or more on all cores; returns the sum of what it returns.
+
+    Small batches run on this thread alone.
+    Threads of our own and not numba's: those abort the process when two callers meet in them.
+    """
+    B = len(arrays[0])
+    cores = _cores() if cores is None else min(cores, _cores())
+    if cores == 1 or 2 * grain > B:
+        return int(kernel(0, B, *arrays))
+    slice_size = max(grain, -(-B // (4 * cores)))
+    slices = [(first, min(first + slice_size, B)) for first in range(0, B, slice_size)]
+    jobs = [_pool(os.getpid()).submit(kernel, first, last, *arrays) for first, last in slices]
+    return sum(int(job.result()) for job in jobs)
+
+
+@lru_cache(maxsize=1)
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int) -> ThreadPoolExecutor:
+    """One pool per process: a forked child must not wait for its parent's threads."""
+    return ThreadPoolExecutor(_cores(), thread_name_prefix=f"exactk-{process}")

@@ -1,0 +1,182 @@
+"""Branch and bound for the cards with the largest sum of node weights.
+
+Knows no pair weights. Candidates are renumbered heaviest first, so that the first bits of a set are its heaviest.
+"""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+import numpy as np
+
+from exactk.problem.exact.bits import (
+    ONE,
+    compiled,
+    falling_order,
+    first_bits,
+    first_of,
+    lowest_bit,
+    seconds,
+    without,
+)
+from exactk.problem.exact.ranking import comes_too_late, offer
+from exactk.problem.exact.setup import binding_groups, join_row, members, put_back, take
+
+# Steps before colouring is tried, with a card in hand and without: most searches end within them, and a step with
+# colouring costs several times as much.
+PLAIN_STEPS, PLAIN_STEPS_WITHOUT_CARD = 2000, 32
+
+
+@compiled
+@no_type_check
+def heaviest(bits, value, left):
+    """The sum of the `left` heaviest of a set; -inf where it has fewer."""
+    total = 0.0
+    for w in range(len(bits)):
+        word = bits[w]
+        while word:
+            total += value[w * 64 + np.int64(lowest_bit(word))]
+            left -= 1
+            if left == 0:
+                return total
+            word &= word - ONE
+    return -np.inf
+
+
+@compiled
+@no_type_check
+def heaviest_by_colour(rows, bits, value, left, uncoloured, colour):
+    """A tighter sum: the heaviest of each of the first `left` colours. Non-neighbours share a colour.
+
+    A clique takes at most one candidate of each colour, and colours are opened by falling weight.
+    """
+    num_words = len(bits)
+    for w in range(num_words):
+        uncoloured[w] = bits[w]
+    total = 0.0
+    while True:
+        i = first_of(uncoloured)
+        if i < 0:
+            return -np.inf
+        total += value[i]
+        left -= 1
+        if left == 0:
+            return total
+        start = i >> 6
+        for w in range(start, num_words):
+            colour[w] = uncoloured[w]
+        for w in range(start, num_words):
+            while colour[w]:
+                bit = lowest_bit(colour[w])
+                uncoloured[w] &= ~(ONE << bit)
+                colour[w] &= ~(ONE << bit)
+                for later in range(w, num_words):
+                    colour[later] &= ~rows[w * 64 + np.int64(bit), later]
+
+
+@compiled
+@no_type_check
+def positions_of(bits, place, positions):
+    """List where the candidates of a set stood; returns how many."""
+    num = 0
+    for w in range(len(bits)):
+        word = bits[w]
+        while word:
+            positions[num] = place[w * 64 + np.int64(lowest_bit(word))]
+            num += 1
+            word &= word - ONE
+    return num
+
+
+@compiled
+@no_type_check
+def search_nodes(graph, node, must, held, position, m, left, group, cap, deadline, cards, weights):
+    """Fill the best cards; returns (how many were found, a bound on what was not searched, whether all was)."""
+    size = held + left
+    n = len(weights)
+    taken = np.empty(size, np.int64)  # what must be held, then the picks
+    card = np.empty(size, np.int64)
+    found = np.int64(0)
+    total = 0.0
+    scale = 0.0
+    for k in range(held):
+        taken[k] = must[k]
+        total += node[must[k]]
+        scale += abs(node[must[k]])
+    if left == 0:
+        return offer(cards, weights, found, 0.0, taken, total), -np.inf, True
+    place = np.empty(m, np.int64)
+    value = np.empty(m)
+    for i in range(m):
+        place[i] = position[i]
+    falling_order(node, place, m)
+    for i in range(m):
+        value[i] = node[place[i]]
+    scale += left * max(abs(value[0]), abs(value[m - 1]))
+    slack = scale * (size + 8) * 2.3e-16  # the rounding of as many additions
+
+    num_words = (m + 63) >> 6
+    label, room = binding_groups(group, cap, must, held, place, m, left)
+    group_bits = members(label, len(room), m, num_words)
+    used = np.zeros(len(room), np.int64)
+    rows = np.empty((m, num_words), np.uint64)
+    built = np.zeros(m, np.bool_)
+    all_built = False
+    rest = np.empty((left, num_words), np.uint64)
+    first_bits(m, rest[0])
+    sums = np.empty(left)
+    sums[0] = total
+    picks = np.empty(left, np.int64)
+    uncoloured, colour = np.empty(num_words, np.uint64), np.empty(num_words, np.uint64)
+    positions, scratch = np.empty(m, np.int64), np.empty(size + 1, np.int64)
+    steps = 0
+    depth = 0
+    while depth >= 0:
+        need = left - depth
+        total = sums[depth]
+        bar = weights[n - 1] if found == n else -np.inf
+        bound = total + heaviest(rest[depth], value, need)
+        plain_steps = PLAIN_STEPS if found > 0 else PLAIN_STEPS_WITHOUT_CARD
+        if bound > bar - slack and need > 2 and steps > plain_steps:
+            if not all_built:
+                for i in range(m):
+                    if not built[i]:
+                        join_row(graph, place, m, label, room, group_bits, i, rows[i])
+                        built[i] = True
+                all_built = True
+            bound = total + heaviest_by_colour(rows, rest[depth], value, need, uncoloured, colour)
+        hopeless = bound <= bar - slack
+        if not hopeless and bound <= bar + slack:
+            num = positions_of(rest[depth], place, positions)
+            hopeless = comes_too_late(taken, held + depth, positions, num, need, cards[n - 1], scratch)
+        if hopeless or bound == -np.inf:
+            depth -= 1
+            if depth >= 0:
+                put_back(picks[depth], label, used)
+            continue
+        i = first_of(rest[depth])
+        without(rest[depth], i)
+        taken[held + depth] = place[i]
+        if need == 1:
+            for k in range(size):
+                card[k] = taken[k]
+            found = offer(cards, weights, found, slack, card, total + value[i])
+            continue
+        steps += 1
+        if steps % 256 == 0 and seconds() > deadline:
+            bound = bar
+            for d in range(depth + 1):
+                if d == depth:
+                    rest[d, i >> 6] |= ONE << np.uint64(i & 63)
+                bound = max(bound, sums[d] + heaviest(rest[d], value, left - d))
+            return found, bound, False
+        if not built[i]:
+            join_row(graph, place, m, label, room, group_bits, i, rows[i])
+            built[i] = True
+        for w in range(num_words):
+            rest[depth + 1, w] = rest[depth, w] & rows[i, w]
+        take(i, label, room, used, group_bits, rest[depth + 1])
+        picks[depth] = i
+        depth += 1
+        sums[depth] = total + value[i]
+    return found, weights[n - 1] if found == n else -np.inf, True

@@ -1,0 +1,268 @@
+"""Rules on what items are: their titles, groups, vectors and numbers. Also the door to all rules.
+
+Knows no search. Rules on named pairs live in `pair_rules.py`, rules taken together in `rule_set.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from exactk.errors import ConfigError, InputError
+from exactk.problem.rules.columns import (
+    MISSING_CHOICES,
+    TITLE_METRICS,
+    VECTOR_METRICS,
+    Columns,
+    Count,
+    Missing,
+    Number,
+    TitleMetric,
+    VectorMetric,
+    absent_values,
+    codes,
+    column_of,
+    judge_missing,
+    nearest,
+    numbers,
+    settle_missing,
+    texts,
+    vectors,
+)
+from exactk.problem.rules.files import load_rules, save_rules
+from exactk.problem.rules.pairs import Allowed, Forbid, Rule
+from exactk.problem.rules.rule_set import Constraint, Constraints
+
+__all__ = [
+    "Allowed",
+    "AtMost",
+    "Constraint",
+    "Constraints",
+    "Distinct",
+    "Forbid",
+    "MinimumDistance",
+    "MinimumGap",
+    "Rule",
+    "TitleDistance",
+    "load_rules",
+    "save_rules",
+]
+
+
+class FieldRule(Constraint):
+    """A rule that reads one column, and declares what a missing value in it means: error, allow or forbid."""
+
+    field: str
+    missing: Missing
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The one column."""
+        return (self.field,)
+
+    def __post_init__(self) -> None:
+        field: Any = self.field
+        if not isinstance(field, str) or not field:
+            raise ConfigError(f'rule "{self.type}": field must be the name of a column, got {field!r}')
+        self._check_choice("missing", self.missing, MISSING_CHOICES)
+
+    def _check_choice(self, setting: str, value: Any, choices: Sequence[str]) -> None:
+        if value not in choices:
+            raise ConfigError(f'rule "{self.type}": {setting} {value!r} is unknown{nearest(value, choices)}')
+
+    def _check_minimum(self, minimum: Any, most: int | float = math.inf) -> None:
+        if isinstance(minimum, np.generic):
+            minimum = minimum.item()
+            object.__setattr__(self, "minimum", minimum)  # the JSON form holds plain numbers only
+        plain = isinstance(minimum, int | float) and not isinstance(minimum, bool)
+        if not plain or not math.isfinite(minimum) or not 0 <= minimum <= most:
+            bounds = f"between 0 and {most:g}" if math.isfinite(most) else "of at least 0"
+            raise ConfigError(f'rule "{self.type}": minimum must be a number {bounds}, got {minimum!r}')
+
+    def _values(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"]
+    ) -> tuple[np.ndarray, Bool[np.ndarray, "B N"]]:
+        """The column, and where a present candidate lacks a value."""
+        values = column_of(columns, self.field, self.name)
+        if values.ndim != 2:
+            raise InputError(f'rule "{self.name}" needs one value per item, but "{self.field}" holds vectors')
+        lacking = judge_missing(absent_values(values), columns, present, self.field, self.missing, self.name)
+        return values, lacking
+
+
+@dataclass(frozen=True)
+class TitleDistance(FieldRule):
+    """Titles at least `minimum` apart: "ned" (Marzal and Vidal), or "levenshtein" over the longer length."""
+
+    type = "title_distance"
+    minimum: Number
+    metric: TitleMetric = "ned"
+    field: str = "title"
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_minimum(self.minimum, most=1)
+        self._check_choice("metric", self.metric, TITLE_METRICS)
+
+    @property
+    def name(self) -> str:
+        """For example: title distance >= 0.5 (ned)."""
+        return f"{self.field} distance >= {self.minimum:.12g} ({self.metric})"
+
+    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+        """Far enough apart, through the shared cache of title pairs."""
+        # Imported here so that rules without titles need neither rapidfuzz nor compiled code.
+        from exactk.problem.rules.titles import title_pairs
+
+        values, lacking = self._values(columns, present)
+        titles = texts(values, present & ~lacking, self.field, self.name)
+        far = title_pairs(float(self.minimum), self.metric).far_apart(titles)
+        return settle_missing(far, lacking, self.missing)
+
+
+@dataclass(frozen=True)
+class Distinct(FieldRule):
+    """No two items with the same value of a field."""
+
+    type = "distinct"
+    field: str
+    missing: Missing = "error"
+
+    @property
+    def name(self) -> str:
+        """For example: distinct brand."""
+        return f"distinct {self.field}"
+
+    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+        """Different values."""
+        values, lacking = self._values(columns, present)
+        number = codes(values, present & ~lacking, self.field, self.name)
+        return settle_missing(number[:, :, None] != number[:, None, :], lacking, self.missing)
+
+
+@dataclass(frozen=True)
+class AtMost(FieldRule):
+    """At most `m` items with the same value of a field. A cap, not a pair rule (but for m = 1)."""
+
+    type = "at_most"
+    field: str
+    m: Count
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        m: Any = self.m.item() if isinstance(self.m, np.generic) else self.m
+        if not isinstance(m, int) or isinstance(m, bool) or not 1 <= m < 2**31:
+            raise ConfigError(f'rule "at_most": m must be a whole number of at least 1, got {m!r}')
+        object.__setattr__(self, "m", m)
+
+    @property
+    def name(self) -> str:
+        """For example: at most 2 per brand."""
+        return f"at most {self.m} per {self.field}"
+
+    @property
+    def cap(self) -> int:
+        """m."""
+        return self.m
+
+    def groups(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Int32[np.ndarray, "B N"]:
+        """One group per value; an item without one is counted nowhere."""
+        values, lacking = self._values(columns, present)
+        return codes(values, present & ~lacking, self.field, self.name)
+
+    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+        """Every pair, unless one lacks a value and missing = "forbid", or m = 1 and the values are equal."""
+        values, lacking = self._values(columns, present)
+        B, N = present.shape
+        apart = np.ones((B, N, N), bool)
+        if self.m == 1:
+            number = codes(values, present & ~lacking, self.field, self.name)
+            apart = number[:, :, None] != number[:, None, :]
+        return settle_missing(apart, lacking, self.missing)
+
+
+@dataclass(frozen=True)
+class MinimumDistance(FieldRule):
+    """Vectors at least `minimum` apart: "euclidean", or "cosine" (1 - similarity; zero vector: missing)."""
+
+    type = "minimum_distance"
+    field: str
+    minimum: Number
+    metric: VectorMetric = "euclidean"
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("metric", self.metric, VECTOR_METRICS)
+        self._check_minimum(self.minimum, most=2 if self.metric == "cosine" else math.inf)
+
+    @property
+    def name(self) -> str:
+        """For example: embedding distance >= 0.3 (cosine)."""
+        return f"{self.field} distance >= {self.minimum:.12g} ({self.metric})"
+
+    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+        """Squared distances by one matrix product; pairs near the threshold are measured again, one by one.
+
+        A distance that equals the minimum up to rounding counts as reaching it.
+        """
+        values = column_of(columns, self.field, self.name)
+        vector = vectors(values, present, self.field, self.name, columns)  # B N F
+        absent = np.isnan(vector).any(2)
+        length = np.linalg.norm(vector, axis=2)  # B N
+        least = float(self.minimum) ** 2
+        if self.metric == "cosine":
+            absent |= length == 0
+            vector = vector / np.where(length == 0, 1.0, length)[:, :, None]
+            length = np.ones_like(length)
+            least = 2.0 * self.minimum  # between unit vectors |a - b|^2 = 2 (1 - cos)
+        lacking = judge_missing(absent, columns, present, self.field, self.missing, self.name)
+        unread = absent | ~present
+        vector = np.where(unread[:, :, None], 0.0, vector)
+        length = np.where(unread, 0.0, length)
+        scale = length[:, :, None] ** 2 + length[:, None, :] ** 2  # B N N
+        squared = scale - 2 * np.matmul(vector, vector.transpose(0, 2, 1))
+        unit = np.finfo(np.float64).eps
+        near = np.abs(squared - least) <= 8 * unit * (vector.shape[2] + 4) * (scale + least)
+        b, i, j = np.nonzero(near)
+        squared[b, i, j] = np.sum((vector[b, i] - vector[b, j]) ** 2, axis=1)
+        rounding = 8 * unit * (np.sqrt(least * scale) + least)
+        return settle_missing(squared >= least - rounding, lacking, self.missing)
+
+
+@dataclass(frozen=True)
+class MinimumGap(FieldRule):
+    """Numbers at least `minimum` apart: prices, durations, years."""
+
+    type = "minimum_gap"
+    field: str
+    minimum: Number
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_minimum(self.minimum)
+
+    @property
+    def name(self) -> str:
+        """For example: price gap >= 10."""
+        return f"{self.field} gap >= {self.minimum:.12g}"
+
+    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+        """19.99 and 9.99 are 10 apart, though float64 makes it 9.999999999999998."""
+        value = numbers(column_of(columns, self.field, self.name), present, self.field, self.name, columns)
+        lacking = judge_missing(absent_values(value), columns, present, self.field, self.missing, self.name)
+        high = np.maximum(value[:, :, None], value[:, None, :])  # B N N
+        low = np.minimum(value[:, :, None], value[:, None, :])
+        if value.dtype.kind in "iu":  # whole numbers are compared exactly; unsigned, so that no gap overflows
+            gap = (high.astype(np.int64) - low.astype(np.int64)).view(np.uint64)
+            return np.asarray(gap >= math.ceil(self.minimum), bool)
+        rounding = 4 * np.finfo(np.float64).eps * np.maximum(np.abs(high), np.abs(low))
+        return settle_missing(high - low >= self.minimum - rounding, lacking, self.missing)

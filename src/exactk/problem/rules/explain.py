@@ -1,0 +1,247 @@
+"""Why: what blocks a request that has no card, which rules to let go, why an item is not in a card.
+
+Knows rules and the exact engine; every answer is proven by it, none is guessed from the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+from exactk.errors import ConfigError, InfeasibleError
+from exactk.problem.candidates import Wishes
+from exactk.problem.exact.cliques import best
+from exactk.problem.graph import Requests
+from exactk.problem.rules.columns import Columns, nearest
+from exactk.problem.rules.rule_set import Constraint, Constraints
+from exactk.problem.rules.sheet import Piece, RuleSheet
+
+PINNED_AT_ONCE = 2**22  # pairs weighed in one call when every item left out is tried: 32 MiB of weights
+MOST_NAMED = 8  # in a message for people; the error itself holds them all
+
+
+def blocking_pieces(sheet: RuleSheet) -> tuple[Piece, ...]:
+    """A minimal set of demands that no card meets: lift any one of them and a card exists.
+
+    Found by trying to lift each in turn, for good where the rest still blocks. The size goes first, so that
+    included items that cannot stand together are blamed on themselves and not on K.
+    """
+    if sheet.feasible(sheet.pieces()):
+        raise ConfigError("nothing blocks this request: it has a valid card")
+    kept = list(sheet.pieces())
+    for piece in sheet.pieces():
+        rest = [other for other in kept if other != piece]
+        if not sheet.feasible(rest):
+            kept = rest
+    return tuple(kept)
+
+
+def blocking_rules(
+    constraints: Constraints,
+    columns: Columns,
+    card_size: int,
+    present: Bool[np.ndarray, "1 N"] | None = None,
+    include: Wishes = None,
+    exclude: Wishes = None,
+) -> tuple[str, ...]:
+    """The names of a minimal set of demands that together block one request (columns with B = 1)."""
+    present = np.ones(columns["item_id"].shape, bool) if present is None else present
+    sheet = RuleSheet.of(constraints, columns, card_size, present, include, exclude)
+    return tuple(sheet.named(piece) for piece in blocking_pieces(sheet))
+
+
+def infeasible_error(sheet: RuleSheet, where: str = "", relaxed: Sequence[Any] = ()) -> InfeasibleError:
+    """The error that says what blocks a request, also after all rules that may go have gone."""
+    gone = _rules_named(sheet, relaxed)
+    without = f", even without {', '.join(sheet.names[r] for r in gone)}" if gone else ""
+    sheet = sheet.without(gone)
+    blocking = tuple(sheet.named(piece) for piece in blocking_pieces(sheet))
+    together = f"together these {len(blocking)} forbid one" if len(blocking) > 1 else "this forbids one"
+    more = f"; and {len(blocking) - MOST_NAMED} more" if len(blocking) > MOST_NAMED else ""
+    named = "; ".join(blocking[:MOST_NAMED]) + more
+    return InfeasibleError(f"{where}no valid card exists{without}; {together}: {named}", blocking)
+
+
+def relax(sheet: RuleSheet, order: Sequence[Any]) -> tuple[tuple[str, ...], RuleSheet] | None:
+    """Let rules go in the caller's order until a card exists, then take back those that need not have gone.
+
+    `order` holds rules, their names, or their types ("title_distance": all of that type). Returns the names
+    of the rules let go and the request without them; None where letting all of them go does not help.
+    """
+    gone: list[int] = []
+    for r in _rules_named(sheet, order):
+        if _feasible_without(sheet, gone):
+            break
+        gone.append(r)
+    if not _feasible_without(sheet, gone):
+        return None
+    for r in gone.copy():
+        fewer = [other for other in gone if other != r]
+        if _feasible_without(sheet, fewer):
+            gone = fewer
+    return tuple(sheet.names[r] for r in gone), sheet.without(gone)
+
+
+def _feasible_without(sheet: RuleSheet, gone: Sequence[int]) -> bool:
+    left = sheet.without(gone)
+    return left.feasible(left.pieces())
+
+
+def check_relaxable(constraints: Constraints, order: Sequence[Any]) -> None:
+    """Refuse what names no rule, before any search."""
+    for wanted in order:
+        _matching(constraints.rules, constraints.names, wanted)
+
+
+def _rules_named(sheet: RuleSheet, order: Sequence[Any]) -> list[int]:
+    found = [r for wanted in order for r in _matching(sheet.rules, sheet.names, wanted)]
+    return list(dict.fromkeys(found))
+
+
+def _matching(rules: Sequence[Constraint], names: Sequence[str], wanted: Any) -> list[int]:
+    match = [r for r, rule in enumerate(rules) if wanted in (names[r], rule.type) or rule == wanted]
+    if not match:
+        known = [*names, *(rule.type for rule in rules)]
+        raise ConfigError(
+            f"cannot relax {getattr(wanted, 'name', wanted)!r}: there is no such rule{nearest(wanted, known)}"
+        )
+    return match
+
+
+class Conflict(NamedTuple):
+    """A chosen item that an item left out may not join, and the rules that say so."""
+
+    item: Any
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WhyNot:
+    """Why an item is not in a card: whom it may not join, and what the best card that holds it would cost.
+
+    `cost` is that loss of value, `instead` that card; both None where no valid card holds the item, and then
+    `blocking` is a minimal set of demands that rule it out. `exact` is False where a time limit ended the
+    search: the cost is then at most the one given.
+    """
+
+    item: Any
+    conflicts: tuple[Conflict, ...]
+    cost: float | None
+    instead: tuple[Any, ...] | None
+    blocking: tuple[str, ...] = ()
+    exact: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "item": self.item,
+            "conflicts": [{"item": other.item, "rules": list(other.rules)} for other in self.conflicts],
+            "cost": self.cost,
+            "instead": None if self.instead is None else list(self.instead),
+            "blocking": list(self.blocking),
+            "exact": self.exact,
+        }
+
+    def __str__(self) -> str:
+        joined = "; ".join(f"not with {other.item!r} ({', '.join(other.rules)})" for other in self.conflicts)
+        if self.cost is None:
+            verdict = (
+                f"in no valid card: {'; '.join(self.blocking)}" if self.blocking else "no card found in time"
+            )
+        else:
+            most = "" if self.exact else "at most "
+            verdict = f"the best card with it is worth {most}{self.cost:.6g} less"
+        return f"{self.item!r}: {joined + '; ' if joined else ''}{verdict}"
+
+
+def why_not(
+    sheet: RuleSheet,
+    card: Sequence[int],
+    node_weights: Float64[np.ndarray, "N"],
+    pair_weights: Float64[np.ndarray, "N N"] | None = None,
+    positions: Sequence[int] | None = None,
+    time_limit: float | None = None,
+) -> tuple[WhyNot, ...]:
+    """Why each of `positions` (all that are not in the card, where not said) is not in this best card."""
+    left_out = [p for p in np.flatnonzero(sheet.present).tolist() if p not in set(card)]
+    asked = left_out if positions is None else [p for p in positions if p in left_out]
+    value = card_value(card, node_weights, pair_weights)
+    request = sheet.requests(sheet.pieces())
+    N = len(sheet.present)
+    reasons: list[WhyNot] = []
+    at_once = max(1, PINNED_AT_ONCE // N**2)
+    for start in range(0, len(asked), at_once):
+        part = asked[start : start + at_once]
+        found = best(
+            _pinned(request, part),
+            np.tile(node_weights, (len(part), 1)),
+            None if pair_weights is None else np.tile(pair_weights, (len(part), 1, 1)),
+            time_limit,
+        )
+        for row, position in enumerate(part):
+            cost = instead = None
+            blocking: tuple[str, ...] = ()
+            if found.found[row]:
+                cost = max(value - float(found.weight[row]), 0.0)
+                instead = tuple(sheet.item_ids[p] for p in found.card[row].tolist() if p >= 0)
+            elif found.optimal[row]:
+                blocking = _ruling_out(sheet, position)
+            reasons.append(
+                WhyNot(
+                    sheet.item_ids[position],
+                    _conflicts(sheet, card, position),
+                    cost,
+                    instead,
+                    blocking,
+                    bool(found.optimal[row]),
+                )
+            )
+    return tuple(reasons)
+
+
+def card_value(
+    card: Sequence[int],
+    node_weights: Float64[np.ndarray, "N"],
+    pair_weights: Float64[np.ndarray, "N N"] | None,
+) -> float:
+    """Sum of node weights, plus the weight of every unordered pair."""
+    chosen = list(card)
+    value = float(node_weights[chosen].sum())
+    if pair_weights is not None:
+        value += float(np.triu(pair_weights[np.ix_(chosen, chosen)], 1).sum())
+    return value
+
+
+def _pinned(request: Requests, positions: Sequence[int]) -> Requests:
+    """One copy of a request per position, that position pinned."""
+    pinned = np.tile(request.pinned, (len(positions), 1))
+    pinned[np.arange(len(positions)), positions] = True
+    copies = {
+        f.name: np.tile(array, (len(positions),) + (1,) * (array.ndim - 1))
+        for f in fields(request)
+        if f.name != "pinned" and isinstance(array := getattr(request, f.name), np.ndarray)
+    }
+    return Requests(pinned=pinned, **copies)
+
+
+def _ruling_out(sheet: RuleSheet, position: int) -> tuple[str, ...]:
+    """What keeps an item out of every card; that it was asked for goes without saying."""
+    demand = Piece("include", position)
+    asked = sheet.including(position)
+    return tuple(asked.named(piece) for piece in blocking_pieces(asked) if piece != demand)
+
+
+def _conflicts(sheet: RuleSheet, card: Sequence[int], position: int) -> tuple[Conflict, ...]:
+    """A full group conflicts through every chosen item in it."""
+    broken: dict[int, list[str]] = {p: [] for p in card}
+    for r, name in enumerate(sheet.names):
+        same = [p for p in card if sheet.group[r, p] >= 0 and sheet.group[r, p] == sheet.group[r, position]]
+        full = len(same) >= sheet.cap[r]
+        for p in card:
+            if not sheet.allowed[r, position, p] or (full and p in same):
+                broken[p].append(name)
+    return tuple(Conflict(sheet.item_ids[p], tuple(names)) for p, names in broken.items() if names)

@@ -1,0 +1,208 @@
+"""What a rule is, and rules taken together: from columns of candidates to the Requests that search reads.
+
+Knows no particular rule (`constraints.py` and `pair_rules.py` hold those) and no search.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from exactk.errors import ConfigError
+from exactk.problem.candidates import Wishes, check_candidates, check_columns, sizes, wished_positions
+from exactk.problem.graph import Requests
+from exactk.problem.rules.columns import Columns, Sizes, nearest
+
+RULE_TYPES: dict[str, type[Constraint]] = {}
+
+
+class Constraint(ABC):
+    """One rule: a frozen value with a readable name, equality, a JSON form and a verdict on a batch."""
+
+    type: ClassVar[str]  # its word in rule files
+
+    def __init_subclass__(cls) -> None:
+        if "type" in cls.__dict__:
+            RULE_TYPES[cls.type] = cls
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """How messages and reports call this rule."""
+
+    @property
+    @abstractmethod
+    def fields(self) -> tuple[str, ...]:
+        """The columns this rule reads."""
+
+    @abstractmethod
+    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+        """True where two candidates may share a card; the diagonal and absent candidates mean nothing."""
+
+    def groups(
+        self,
+        columns: Columns,  # noqa: ARG002
+        present: Bool[np.ndarray, "B N"],  # noqa: ARG002
+    ) -> Int32[np.ndarray, "B N"] | None:
+        """The group each candidate counts in (-1: none), where the rule caps groups at `cap`."""
+        return None
+
+    @property
+    def cap(self) -> int | None:
+        """At most so many of one group; None where the rule caps nothing."""
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, `type` first."""
+        return {"type": self.type} | {f.name: getattr(self, f.name) for f in _settings(type(self))}
+
+    @classmethod
+    def from_dict(cls, written: Any) -> Constraint:
+        """The rule that `to_dict` wrote; unknown types and keys are refused by name."""
+        if not isinstance(written, Mapping) or not isinstance(written.get("type"), str):
+            raise ConfigError(f'a rule must be a table with a "type", got {written!r}')
+        kind = written["type"]
+        if kind not in RULE_TYPES:
+            raise ConfigError(f'there is no rule "{kind}"{nearest(kind, RULE_TYPES)}')
+        rule = RULE_TYPES[kind]
+        settings = {key: value for key, value in written.items() if key != "type"}
+        known = {f.name: f for f in _settings(rule)}
+        for key in settings:
+            if key not in known:
+                raise ConfigError(f'rule "{kind}" has no setting "{key}"{nearest(key, known)}')
+        for key, setting in known.items():
+            if key not in settings and setting.default is MISSING:
+                raise ConfigError(f'rule "{kind}" needs the setting "{key}"')
+        return rule(**settings)
+
+    def __and__(self, other: Any) -> Constraints:
+        if not isinstance(other, Constraint | Constraints):
+            return NotImplemented
+        return Constraints.of([self]) & other
+
+
+def _settings(rule: type[Constraint]) -> tuple[Any, ...]:
+    return fields(rule)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Rules that all hold. Equal rules are kept once; an empty set allows everything."""
+
+    rules: tuple[Constraint, ...] = ()
+
+    @classmethod
+    def of(cls, rules: Any) -> Constraints:
+        """From nothing, one rule, a sequence of rules, or Constraints themselves."""
+        if rules is None:
+            return cls()
+        if isinstance(rules, Constraints):
+            return rules
+        listed = [rules] if isinstance(rules, Constraint) else rules
+        if isinstance(listed, str | bytes | Mapping) or not isinstance(listed, Sequence | set | frozenset):
+            raise ConfigError(f"constraints must be a rule or a list of rules, got {rules!r}")
+        kept: list[Constraint] = []
+        for number, rule in enumerate(listed):
+            if not isinstance(rule, Constraint):
+                raise ConfigError(f"constraint {number} is no rule: {rule!r}")
+            if rule not in kept:
+                kept.append(rule)
+        return cls(tuple(kept))
+
+    def __and__(self, other: Any) -> Constraints:
+        if not isinstance(other, Constraint | Constraints):
+            return NotImplemented
+        return Constraints.of([*self.rules, *Constraints.of(other).rules])
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name per rule, none twice: a second rule of the same name gets " #2"."""
+        seen: dict[str, int] = {}
+        unique = []
+        for rule in self.rules:
+            seen[rule.name] = seen.get(rule.name, 0) + 1
+            unique.append(rule.name if seen[rule.name] == 1 else f"{rule.name} #{seen[rule.name]}")
+        return tuple(unique)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Every column some rule reads, each once."""
+        return tuple(dict.fromkeys(name for rule in self.rules for name in rule.fields))
+
+    def graph(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+        """Who may share a card with whom: all rules together, present candidates only, diagonal False."""
+        graph: np.ndarray = present[:, :, None] & present[:, None, :]  # B N N
+        for rule in self.rules:
+            graph &= rule.allowed(columns, present)
+        N = present.shape[1]
+        graph[:, np.arange(N), np.arange(N)] = False
+        return graph
+
+    def caps(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"]
+    ) -> tuple[Int32[np.ndarray, "B C N"], Int32[np.ndarray, "B C"]]:
+        """Groups and how many of one are allowed, a row for each rule that caps."""
+        B, N = present.shape
+        capping = [
+            (groups, rule.cap)
+            for rule in self.rules
+            if rule.cap is not None and (groups := rule.groups(columns, present)) is not None
+        ]
+        group = np.array([groups for groups, _ in capping], np.int32).reshape(len(capping), B, N)
+        cap = np.array([most for _, most in capping], np.int32)
+        return np.ascontiguousarray(group.transpose(1, 0, 2)), np.tile(cap, (B, 1))
+
+    def requests(
+        self,
+        columns: Columns,
+        card_size: Sizes,
+        present: Bool[np.ndarray, "B N"] | None = None,
+        include: Wishes = None,
+        exclude: Wishes = None,
+    ) -> Requests:
+        """Checked requests for search. `include`, `exclude`: per request, ids that must or must not be in.
+
+        Rules are asked about the candidates that remain: an excluded item may lack a title.
+        """
+        check_columns(columns, self.fields)
+        present = np.ones(columns["item_id"].shape, bool) if present is None else present
+        card_size = sizes(card_size, present)
+        check_candidates(columns, present)
+        pinned, barred = wished_positions(columns, present, include, exclude)
+        present = present & ~barred
+        group, cap = self.caps(columns, present)
+        return Requests(self.graph(columns, present), present, card_size, pinned, group, cap)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: {"rule": [...]}, the form of rule files."""
+        return {"rule": [rule.to_dict() for rule in self.rules]}
+
+    @classmethod
+    def from_dict(cls, written: Any) -> Constraints:
+        """What `to_dict` wrote; an unknown rule, key or setting is refused by name."""
+        if not isinstance(written, Mapping):
+            raise ConfigError(f'rules must be a table with a list "rule", got {written!r}')
+        for key in written:
+            if key != "rule":
+                raise ConfigError(f'rules have no "{key}"{nearest(key, ["rule"])}')
+        listed = written.get("rule", [])
+        if not isinstance(listed, Sequence) or isinstance(listed, str | bytes):
+            raise ConfigError(f'"rule" must be a list of tables ([[rule]]), got {listed!r}')
+        rules: list[Constraint] = []
+        for number, one in enumerate(listed):
+            try:
+                rules.append(Constraint.from_dict(one))
+            except ConfigError as error:
+                raise ConfigError(f"rule {number}: {error}") from None
+        return Constraints.of(rules)

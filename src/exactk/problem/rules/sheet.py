@@ -1,0 +1,146 @@
+"""One request laid open: its size, rules, included and excluded items, each of which can be lifted alone.
+
+Knows how to ask the exact engine whether some of them can be met together; draws no conclusions from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from exactk.problem.candidates import Wishes, wished_positions
+from exactk.problem.exact.cliques import exists
+from exactk.problem.graph import Requests
+from exactk.problem.rules.columns import Columns
+from exactk.problem.rules.rule_set import Constraint, Constraints
+
+
+class Piece(NamedTuple):
+    """One demand of a request: size, a rule, an item in, an item out; `at` is the rule or the position."""
+
+    kind: Literal["size", "rule", "include", "exclude"]
+    at: int = 0
+
+
+@dataclass(frozen=True)
+class RuleSheet:
+    """One request with its demands kept apart, so that each can be lifted alone."""
+
+    rules: tuple[Constraint, ...]
+    names: tuple[str, ...]
+    allowed: Bool[np.ndarray, "R N N"]
+    group: Int32[np.ndarray, "R N"]
+    cap: Int32[np.ndarray, "R"]
+    present: Bool[np.ndarray, "N"]
+    include: Bool[np.ndarray, "N"]
+    exclude: Bool[np.ndarray, "N"]
+    card_size: int
+    item_ids: tuple[Any, ...]
+
+    @classmethod
+    def of(
+        cls,
+        constraints: Constraints,
+        columns: Columns,
+        card_size: int,
+        present: Bool[np.ndarray, "1 N"],
+        include: Wishes = None,
+        exclude: Wishes = None,
+    ) -> RuleSheet:
+        """Lay out a request that `Constraints.requests` accepted (columns with B = 1)."""
+        pinned, barred = wished_positions(columns, present, include, exclude)
+        # Rules were satisfied with the values of the candidates that remain; an excluded one may lack some.
+        lenient = [
+            replace(rule, missing="allow") if getattr(rule, "missing", None) == "error" else rule  # type: ignore[type-var]
+            for rule in constraints.rules
+        ]
+        R, N = len(lenient), present.shape[1]
+        group = np.full((R, N), -1, np.int32)
+        for r, rule in enumerate(lenient):
+            counted = rule.groups(columns, present)
+            if counted is not None:
+                group[r] = counted[0]
+        return cls(
+            rules=constraints.rules,
+            names=constraints.names,
+            allowed=np.array([rule.allowed(columns, present)[0] for rule in lenient], bool).reshape(R, N, N),
+            group=group,
+            cap=np.array([N if rule.cap is None else rule.cap for rule in lenient], np.int32),
+            present=present[0],
+            include=pinned[0],
+            exclude=barred[0],
+            card_size=card_size,
+            item_ids=tuple(columns["item_id"][0].tolist()),
+        )
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """Everything this request demands."""
+        return (
+            Piece("size"),
+            *(Piece("rule", r) for r in range(len(self.names))),
+            *(Piece("include", p) for p in np.flatnonzero(self.include).tolist()),
+            *(Piece("exclude", p) for p in np.flatnonzero(self.exclude).tolist()),
+        )
+
+    def named(self, piece: Piece) -> str:
+        """How reports call a demand."""
+        if piece.kind == "size":
+            return f"exactly {self.card_size} of {int(self.present.sum())} candidates"
+        if piece.kind == "rule":
+            return self.names[piece.at]
+        must = "must be" if piece.kind == "include" else "must not be"
+        return f"{self.item_ids[piece.at]!r} {must} in the card"
+
+    def requests(self, demands: Collection[Piece]) -> Requests:
+        """The request with only these demands; without its size, a card of the included items will do."""
+        N = len(self.present)
+        rules = [piece.at for piece in demands if piece.kind == "rule"]
+        graph = (
+            self.allowed[rules].all(0)
+            & self.present[:, None]
+            & self.present[None, :]
+            & ~np.eye(N, dtype=bool)
+        )
+        present, pinned = self.present.copy(), np.zeros(N, bool)
+        for piece in demands:
+            if piece.kind == "include":
+                pinned[piece.at] = True
+            elif piece.kind == "exclude":
+                present[piece.at] = False
+        size = self.card_size if Piece("size") in demands else int(pinned.sum())
+        capping = [r for r in rules if self.cap[r] < N]
+        return Requests(
+            graph=graph[None],
+            present=present[None],
+            card_size=np.array([size], np.int32),
+            pinned=pinned[None],
+            group=self.group[capping][None],
+            cap=self.cap[capping][None],
+        )
+
+    def feasible(self, demands: Collection[Piece]) -> bool:
+        """Whether a card meets these demands."""
+        requests = self.requests(demands)
+        return bool(requests.card_size[0] == 0 or exists(requests)[0])
+
+    def including(self, position: int) -> RuleSheet:
+        """The same request, one more item demanded."""
+        include = self.include.copy()
+        include[position] = True
+        return replace(self, include=include)
+
+    def without(self, rules: Collection[int]) -> RuleSheet:
+        """The same request, these rules let go."""
+        kept = [r for r in range(len(self.rules)) if r not in rules]
+        return replace(
+            self,
+            rules=tuple(self.rules[r] for r in kept),
+            names=tuple(self.names[r] for r in kept),
+            allowed=self.allowed[kept],
+            group=self.group[kept],
+            cap=self.cap[kept],
+        )

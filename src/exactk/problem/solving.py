@@ -1,0 +1,307 @@
+"""`exactk.solve`: scores and rules in, the best valid card out, proven. No model needed.
+
+Knows nothing of learning; reading lives in `problem/reading.py`, searching in `problem/cliques.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float64
+
+from exactk.errors import ConfigError, ExactKError, InputError
+from exactk.problem.candidates import Wishes
+from exactk.problem.exact.cliques import Ranking, best, best_n
+from exactk.problem.graph import Requests
+from exactk.problem.greedy import safe_node_weight
+from exactk.problem.reading import Asked, Part, checked_pair_scores, matrices, padded, read, wishes_of
+from exactk.problem.rules import explain as explaining
+from exactk.problem.rules.columns import RequestError
+from exactk.problem.rules.explain import WhyNot
+from exactk.problem.rules.pairs import Allowed, Rule
+from exactk.problem.rules.rule_set import Constraints
+from exactk.problem.rules.sheet import RuleSheet
+
+PAIRS_AT_ONCE = 2**23  # a batch is solved in parts, so that its padded pair scores stay below 64 MiB
+
+
+@dataclass(frozen=True)
+class Card:
+    """Exactly k items, every pair allowed. Items stand in order of their own score, yet a card is a set.
+
+    `bound` is proven: no valid card is worth more. `optimal` says that it is reached. `relaxed` names the
+    rules that were let go, `reasons` say why each other candidate is not in (with `explain=True`).
+    """
+
+    items: tuple[Any, ...]
+    positions: tuple[int, ...]
+    value: float
+    bound: float
+    optimal: bool
+    relaxed: tuple[str, ...] = ()
+    request_id: Any = None
+    reasons: tuple[WhyNot, ...] = ()
+
+    @property
+    def gap(self) -> float:
+        """How much more the best card could be worth at most; 0 where optimal."""
+        return self.bound - self.value
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; `reasons` only where there are any."""
+        plain = {
+            "items": list(self.items),
+            "positions": list(self.positions),
+            "value": self.value
+            if math.isfinite(self.value)
+            else None,  # a policy without a reward knows none
+            "bound": self.bound if math.isfinite(self.bound) else None,
+            "gap": self.gap if math.isfinite(self.gap) else None,
+            "optimal": self.optimal,
+            "relaxed": list(self.relaxed),
+        }
+        reasons = {"reasons": [reason.as_dict() for reason in self.reasons]} if self.reasons else {}
+        return plain | reasons
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call of `solve`: what was asked, and how it is to be answered."""
+
+    asked: Asked
+    sizes: np.ndarray
+    rules: Constraints
+    pairs: Any
+    graphs: Any
+    include: Wishes
+    exclude: Wishes
+    relax: tuple[Any, ...]
+    explain: bool
+    time_limit: float | None
+    n: int
+    infeasible: str
+
+    def rules_of(self, part: slice, num_candidates: int) -> Constraints:
+        """The rules, with the allowed matrices of some requests as one rule more."""
+        if self.graphs is None:
+            return self.rules
+        return self.rules & Allowed(padded(self.graphs[part], num_candidates))
+
+
+def solve(
+    scores: Any,
+    k: Any,
+    pair_scores: Any = None,
+    *,
+    constraints: Any = None,
+    items: Any = None,
+    allowed: Any = None,
+    include: Any = (),
+    exclude: Any = (),
+    relax: Any = (),
+    explain: bool = False,
+    time_limit: int | float | None = None,
+    n: int = 1,
+    infeasible: Literal["raise", "return"] = "raise",
+) -> Any:
+    """The card of k candidates with the largest sum of scores (and pair scores) that all rules allow.
+
+    One request (N scores, or the name of a column of `items`) gives a `Card`. [B, N] scores, or items with a
+    `request_id` column, give a tuple of them. With n > 1 each is a tuple of the n best cards, best first.
+
+    items:       attributes that rules read: a pandas, polars or Arrow frame, columns by name, a list of rows;
+                 `item_id` names the candidates (their positions do where it is missing)
+    constraints: rules: `TitleDistance(0.5) & Distinct("brand")`
+    allowed:     a ready [N, N] matrix, True = may share a card
+    include:     ids that must be chosen; for a batch one list per request (or by request id)
+    exclude:     ids that must not be
+    relax:       rules, their names or types, that may be let go in this order where no card exists otherwise
+    explain:     also say why each other candidate is not in the card
+    time_limit:  seconds per request; then the best card so far, with its proven bound
+    infeasible:  "return" puts the InfeasibleError in the place of the card instead of raising it
+    """
+    rules = Constraints.of(constraints)
+    if infeasible not in ("raise", "return"):
+        raise ConfigError(f'infeasible must be "raise" or "return", got {infeasible!r}')
+    sees_everything = any(isinstance(rule, Rule) and not rule.fields for rule in rules.rules)
+    asked = read(scores, items, None if sees_everything else rules.fields)
+    job = Job(
+        asked=asked,
+        sizes=_sizes(k, len(asked)),
+        rules=rules,
+        pairs=matrices(pair_scores, "pair_scores", asked),
+        graphs=matrices(allowed, "allowed", asked),
+        include=wishes_of(include, "include", asked),
+        exclude=wishes_of(exclude, "exclude", asked),
+        relax=_order(relax),
+        explain=bool(explain),
+        time_limit=_limit(time_limit),
+        n=_count(n),
+        infeasible=infeasible,
+    )
+    at_once = max(1, PAIRS_AT_ONCE // asked.rows.shape[1] ** 2)
+    answers: list[Any] = []
+    for start in range(0, len(asked), at_once):
+        answers += _solve_part(job, start, min(start + at_once, len(asked)))
+    return answers[0] if asked.single else tuple(answers)
+
+
+def _solve_part(job: Job, start: int, stop: int) -> list[Any]:
+    """The requests start..stop-1, searched side by side."""
+    part = job.asked.part(start, stop)
+    here, N = slice(start, stop), part.present.shape[1]
+    try:
+        rules = job.rules_of(here, N)
+        explaining.check_relaxable(rules, job.relax)
+        include, exclude = job.include and job.include[here], job.exclude and job.exclude[here]
+        requests = rules.requests(part.columns, job.sizes[here], part.present, include, exclude)
+        pairs = None if job.pairs is None else checked_pair_scores(job.pairs[here], N)
+    except RequestError as error:
+        raise InputError(f"{job.asked.name(start + error.request)}: {error.reason}") from None
+    ranking = _ranked(requests, part.scores, pairs, job)
+    return [
+        _answer(
+            job,
+            start + b,
+            part.row(b),
+            requests.one(b),
+            _row(ranking, b),
+            None if pairs is None else pairs[b],
+        )
+        for b in range(stop - start)
+    ]
+
+
+def _answer(
+    job: Job,
+    b: int,
+    part: Part,
+    requests: Requests,
+    ranking: Ranking,
+    pairs: Float64[np.ndarray, "N N"] | None,
+) -> Any:
+    """The card or cards of one request, after relaxing and explaining where that was asked and is needed."""
+    relaxed: tuple[str, ...] = ()
+    sheet: RuleSheet | None = None
+    if not ranking.num_found[0]:
+        if not ranking.optimal[0]:
+            ranking = _any_card(requests, part, pairs, ranking)
+        if not ranking.num_found[0]:
+            sheet = _sheet(job, b, part)
+            let_go = explaining.relax(sheet, job.relax) if job.relax else None
+            if let_go is None:
+                return _refused(job, b, sheet)
+            relaxed, sheet = let_go
+            stacked = None if pairs is None else pairs[None]
+            ranking = _ranked(sheet.requests(sheet.pieces()), part.scores, stacked, job)
+    reasons: tuple[WhyNot, ...] = ()
+    if job.explain:
+        sheet = sheet or _sheet(job, b, part)
+        best_card = [p for p in ranking.card[0, 0].tolist() if p >= 0]
+        reasons = explaining.why_not(sheet, best_card, part.scores[0], pairs, time_limit=job.time_limit)
+    cards = tuple(
+        _card(job, b, part, ranking, rank, relaxed, reasons if rank == 0 else ())
+        for rank in range(int(ranking.num_found[0]))
+    )
+    return cards if job.n > 1 else cards[0]
+
+
+def _card(
+    job: Job,
+    b: int,
+    part: Part,
+    ranking: Ranking,
+    rank: int,
+    relaxed: tuple[str, ...],
+    reasons: tuple[WhyNot, ...],
+) -> Card:
+    score = part.scores[0].tolist()
+    positions = sorted((p for p in ranking.card[0, rank].tolist() if p >= 0), key=lambda p: (-score[p], p))
+    value, optimal = float(ranking.weight[0, rank]), bool(ranking.optimal[0])
+    ids = part.columns["item_id"][0].tolist()
+    return Card(
+        items=tuple(ids[p] for p in positions),
+        positions=tuple(positions),
+        value=value,
+        bound=value if optimal else max(value, float(ranking.bound[0])),
+        optimal=optimal,
+        relaxed=relaxed,
+        request_id=None if job.asked.request_ids is None else job.asked.request_ids[b],
+        reasons=reasons,
+    )
+
+
+def _ranked(
+    requests: Requests,
+    scores: Float64[np.ndarray, "B N"],
+    pairs: Float64[np.ndarray, "B N N"] | None,
+    job: Job,
+) -> Ranking:
+    if job.n > 1:
+        return best_n(requests, scores, pairs, n=job.n, time_limit=job.time_limit)
+    found = best(requests, scores, pairs, time_limit=job.time_limit)
+    return Ranking(
+        found.card[:, None], found.weight[:, None], found.found.astype(np.int64), found.bound, found.optimal
+    )
+
+
+def _row(ranking: Ranking, b: int) -> Ranking:
+    return Ranking(*(array[b : b + 1] for array in ranking))
+
+
+def _any_card(
+    requests: Requests, part: Part, pairs: Float64[np.ndarray, "N N"] | None, ranking: Ranking
+) -> Ranking:
+    """Time ran out before any card was found: a valid one all the same, or the proof that there is none."""
+    card = safe_node_weight(requests, part.scores)
+    if (card < 0).all():
+        return ranking
+    weight = explaining.card_value(card[0].tolist(), part.scores[0], pairs)
+    return Ranking(card[:, None], np.array([[weight]]), np.ones(1, np.int64), ranking.bound, ranking.optimal)
+
+
+def _sheet(job: Job, b: int, part: Part) -> RuleSheet:
+    """One request laid open, rule by rule."""
+    rules = job.rules_of(slice(b, b + 1), part.present.shape[1])
+    include, exclude = job.include and [job.include[b]], job.exclude and [job.exclude[b]]
+    return RuleSheet.of(rules, part.columns, int(job.sizes[b]), part.present, include, exclude)
+
+
+def _refused(job: Job, b: int, sheet: RuleSheet) -> ExactKError:
+    where = "" if job.asked.single else f"{job.asked.name(b)}: "
+    error = explaining.infeasible_error(sheet, where, job.relax)
+    if job.infeasible == "raise":
+        raise error
+    return error
+
+
+def _sizes(k: Any, num_requests: int) -> np.ndarray:
+    """k for each request; whether the numbers make sense is checked with the candidates."""
+    sizes = np.asarray(k)
+    if sizes.ndim > 1 or sizes.dtype.kind not in "iu":
+        raise InputError(f"k must be a whole number (or one for each request), got {k!r}")
+    if sizes.ndim == 1 and len(sizes) != num_requests:
+        raise InputError(f"got {len(sizes)} card sizes k for {num_requests} requests")
+    return np.broadcast_to(sizes, num_requests)
+
+
+def _count(n: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise InputError(f"n, the number of cards, must be a whole number of at least 1, got {n!r}")
+    return int(n)
+
+
+def _limit(time_limit: Any) -> float | None:
+    if time_limit is None:
+        return None
+    if isinstance(time_limit, bool) or not isinstance(time_limit, int | float) or not time_limit > 0:
+        raise InputError(f"time_limit must be a number of seconds above 0, got {time_limit!r}")
+    return float(time_limit)
+
+
+def _order(relax: Any) -> tuple[Any, ...]:
+    """The rules that may be let go; one alone may stand without a list."""
+    return tuple(relax) if isinstance(relax, list | tuple) else (relax,)

@@ -1,0 +1,297 @@
+"""Files of scored candidates in, cards out, one request at a time: no file need fit into memory.
+
+Knows how rows become requests; `solving.py` knows how a request becomes a card.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exactk.errors import DataError, InfeasibleError, InputError
+from exactk.problem.rules.constraints import Constraints
+from exactk.problem.solving import Card, solve
+
+REQUEST_KEYS = ("request_id", "items", "k", "pair_scores", "include", "exclude")
+ROWS_PER_READ = 65_536
+REQUESTS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class ScoredRequest:
+    """One request of a file: its candidates as columns (`item_id` and `score` among them), and where it was read."""
+
+    request_id: Any
+    columns: Mapping[str, Sequence[Any]]
+    where: str
+    k: int | None = None
+    pair_scores: Sequence[Any] = ()  # [item_id, other item_id, number] each
+    include: Sequence[Any] = ()
+    exclude: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What became of one request: a card (or the n best), or the reason why there is none."""
+
+    request_id: Any
+    cards: tuple[Card, ...] = ()
+    error: str | None = None
+    blocking: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """One JSON object: the card, or the error with what blocks it; more cards under `others`."""
+        if self.error is not None:
+            return {"request_id": self.request_id, "error": self.error, "blocking": list(self.blocking)}
+        best, *others = [card.as_dict() for card in self.cards]
+        return {"request_id": self.request_id, **best} | ({"others": others} if others else {})
+
+
+def solve_file(
+    path: Path,
+    k: int,
+    constraints: Constraints | None = None,
+    score: str = "score",
+    progress: Callable[[int], None] = lambda _: None,
+    **settings: Any,
+) -> Iterator[Solved]:
+    """Solve a CSV, JSON lines or Parquet file; `settings` go to `solve`. An infeasible request ends nothing.
+
+    `progress` is told how many bytes of the file have been read.
+    """
+    requests = read_requests(path, score, progress)
+    while chunk := list(islice(requests, REQUESTS_AT_ONCE)):
+        yield from solve_chunk(chunk, k, constraints, score, **settings)
+
+
+def solve_chunk(
+    chunk: Sequence[ScoredRequest],
+    k: int,
+    constraints: Constraints | None = None,
+    score: str = "score",
+    include: Sequence[Any] = (),
+    exclude: Sequence[Any] = (),
+    **settings: Any,
+) -> list[Solved]:
+    """The cards of some requests, solved side by side. Wishes given for all hold where a request names the item."""
+    names = dict.fromkeys(name for request in chunk for name in request.columns)
+    columns = {
+        name: [value for r in chunk for value in r.columns.get(name, [None] * len(r.columns["item_id"]))]
+        for name in names
+    }
+    columns["request_id"] = [place for place, r in enumerate(chunk) for _ in r.columns["item_id"]]
+    pairs = [pair_matrix(request) for request in chunk] if any(r.pair_scores for r in chunk) else None
+    try:
+        answers = solve(
+            score,
+            k=[request.k or k for request in chunk],
+            items=columns,
+            constraints=constraints,
+            pair_scores=pairs,
+            include=[_wishes(request, include, request.include) for request in chunk],
+            exclude=[_wishes(request, exclude, request.exclude) for request in chunk],
+            infeasible="return",
+            **settings,
+        )
+    except InputError as error:
+        raise _placed(error, chunk) from error
+    return [_solved(request, answer) for request, answer in zip(chunk, answers, strict=True)]
+
+
+def _solved(request: ScoredRequest, answer: Any) -> Solved:
+    if isinstance(answer, InfeasibleError):
+        return Solved(request.request_id, error=_PLACE.sub("", str(answer)), blocking=answer.blocking)
+    cards = (answer,) if isinstance(answer, Card) else tuple(answer)
+    return Solved(request.request_id, cards=tuple(replace(c, request_id=request.request_id) for c in cards))
+
+
+_PLACE = re.compile(r"^request (\d+)(?: \(\d+\))?: ")
+
+
+def _placed(error: InputError, chunk: Sequence[ScoredRequest]) -> InputError:
+    """The same error, naming the place in the file instead of the place in the chunk."""
+    if found := _PLACE.match(str(error)):
+        return InputError(f"{chunk[int(found[1])].where}: {_PLACE.sub('', str(error))}")
+    return InputError(f"{chunk[0].where}: {error}")
+
+
+def _wishes(request: ScoredRequest, for_all: Sequence[Any], own: Sequence[Any]) -> list[Any]:
+    """Own wishes, and those for all requests that this one can honour; the command line's text matches numeric ids."""
+    named = {str(item): item for item in request.columns["item_id"]}
+    return [*own, *(named[str(item)] for item in for_all if str(item) in named)]
+
+
+def read_requests(
+    path: Path, score: str = "score", progress: Callable[[int], None] = lambda _: None
+) -> Iterator[ScoredRequest]:
+    """The requests of a file. Rows of one request stand together; without `request_id` all rows are one."""
+    readers = {".csv": _csv_rows, ".parquet": _parquet_rows, ".jsonl": _json_rows, ".ndjson": _json_rows}
+    if path.suffix not in readers:
+        raise InputError(
+            f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(readers)}"
+        )
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
+    empty = True
+    for request in _grouped(readers[path.suffix](path, progress), path, score):
+        empty = False
+        yield request
+    if empty:
+        raise DataError(f"{path}: holds no candidates")
+
+
+@dataclass
+class _Group:
+    """Rows of one request, as they come."""
+
+    request_id: Any
+    where: str
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+def _grouped(
+    rows: Iterable[tuple[str, Mapping[str, Any]]], path: Path, score: str
+) -> Iterator[ScoredRequest]:
+    """Neighbouring rows with one `request_id` become a request; a line with `items` is one by itself."""
+    finished: set[Any] = set()
+    group: _Group | None = None
+    for where, row in rows:
+        nested = "items" in row
+        request_id = row.get("request_id", where if nested else None)
+        if group is not None and (nested or request_id != group.request_id):
+            finished.add(group.request_id)
+            yield _from_rows(group, score)
+            group = None
+        if request_id in finished:
+            raise DataError(
+                f"{where}: request {request_id!r} appears again after other requests; sort {path.name} by request_id"
+            )
+        if nested:
+            finished.add(request_id)
+            yield _from_nested(where, request_id, row, score)
+            continue
+        if group is None:
+            group = _Group(request_id, where)
+        group.rows.append(row)
+    if group is not None:
+        yield _from_rows(group, score)
+
+
+def _from_rows(group: _Group, score: str) -> ScoredRequest:
+    columns = {
+        name: [row.get(name) for row in group.rows] for name in _names(group.rows) if name != "request_id"
+    }
+    return ScoredRequest(group.request_id, _checked(columns, group.where, score), group.where)
+
+
+def _from_nested(where: str, request_id: Any, row: Mapping[str, Any], score: str) -> ScoredRequest:
+    unknown = set(row) - set(REQUEST_KEYS)
+    if unknown:
+        raise DataError(
+            f"{where}: unknown key {sorted(unknown)[0]!r}; a request may have {', '.join(REQUEST_KEYS)}"
+        )
+    items = row["items"]
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise DataError(f"{where}: items must be a list of objects with item_id and {score}")
+    if row.get("k") is not None and type(row["k"]) is not int:
+        raise DataError(f"{where}: k must be a whole number, got {row['k']!r}")
+    for key in ("pair_scores", "include", "exclude"):
+        if not isinstance(row.get(key, []), list):
+            raise DataError(f"{where}: {key} must be a list, got {row[key]!r}")
+    columns = {name: [item.get(name) for item in items] for name in _names(items)}
+    request = ScoredRequest(request_id, _checked(columns, where, score), where)
+    return replace(request, **{key: row[key] for key in REQUEST_KEYS[2:] if row.get(key) is not None})
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _checked(columns: dict[str, list[Any]], where: str, score: str) -> dict[str, list[Any]]:
+    for needed in ("item_id", score):
+        if needed not in columns:
+            raise DataError(
+                f"{where}: there is no column {needed!r}; the columns are {', '.join(columns) or 'none'}"
+            )
+    for position, value in enumerate(columns[score]):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            item = columns["item_id"][position]
+            raise DataError(f"{where}: the {score} of item {item!r} is {value!r}, not a number")
+    return columns
+
+
+def pair_matrix(request: ScoredRequest) -> np.ndarray:
+    """Listed pairs as a symmetric matrix; a pair that names no candidate is refused."""
+    ids = list(request.columns["item_id"])
+    place = {item: position for position, item in enumerate(ids)}
+    matrix = np.zeros((len(ids), len(ids)))
+    for entry in request.pair_scores:
+        try:
+            first, second, value = entry
+            i, j, worth = place[first], place[second], float(value)
+        except (TypeError, ValueError, KeyError):
+            i, j, worth = 0, 0, 0.0
+        if i == j:
+            raise InputError(
+                f"{request.where}: pair_scores holds {entry!r}; each entry is [item_id, other item_id, number]"
+            )
+        matrix[i, j] = matrix[j, i] = worth
+    return matrix
+
+
+def _csv_rows(path: Path, progress: Callable[[int], None]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    try:
+        with path.open("rb") as raw, csv.open_csv(raw) as reader:
+            line = 1  # the header
+            for batch in reader:
+                progress(raw.tell())
+                for row in batch.to_pylist():
+                    line += 1
+                    yield f"{path}, line {line}", row
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _parquet_rows(path: Path, progress: Callable[[int], None]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with path.open("rb") as raw, parquet.ParquetFile(raw) as table:
+            number = 0
+            for batch in table.iter_batches(ROWS_PER_READ):
+                progress(raw.tell())
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", row
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _json_rows(path: Path, progress: Callable[[int], None]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    read = 0
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            read += len(line)
+            if number % 256 == 0:
+                progress(read)
+            if not line.strip():
+                continue
+            where = f"{path}, line {number}"
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{where}: not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{where}: expected an object, got {type(row).__name__}")
+            yield where, row

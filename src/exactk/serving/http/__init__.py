@@ -1,0 +1,1 @@
+"""The protocol: bytes, limits, problems; no card is decided here."""

@@ -1,0 +1,104 @@
+"""Patience with clients, in seconds and bytes: who holds a connection without sending or reading is cut off.
+
+Knows uvicorn's protocol, no route. Bodies are timed in `security.py`; here are the head of a request, the reading of
+an answer, and how many connections there may be. uvicorn itself waits for these without end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from exactk.serving.http.problems import MEDIA_TYPE, RefusalError, problem_response
+
+STATE = "exactk_patience"  # where the app's lifespan leaves it for the protocol
+
+
+class Patience(NamedTuple):
+    """Seconds a head may take from the connection or its first byte, seconds an answer may lie unread, and sizes."""
+
+    head_seconds: float = 10.0
+    unread_seconds: float = 30.0
+    connections: int = 1000
+    head_bytes: int = 64 << 10
+    pipelined: int = 32  # requests sent ahead of their answers; uvicorn would keep any number
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One timer per connection looks now and then; a request costs two clock readings."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to count; one connection too many is refused."""
+        super().connection_made(transport)
+        self._patience: Patience = self.app_state.get(STATE, Patience())
+        self._head_since: float | None = self.loop.time()
+        self._head_bytes = 0
+        self._unread_since: float | None = None
+        if len(self.connections) > self._patience.connections:
+            self._refuse(503, "crowded", "Too many connections", "come back in a moment")
+            return
+        self._look_again()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes after a whole request start the clock of the next, even if they are only line breaks."""
+        if self._head_since is None and self.cycle.response_complete:  # there was a head, hence a cycle
+            self._head_since = self.loop.time()
+        if self._head_since is not None:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_since is not None and self._head_bytes > self._patience.head_bytes:
+            limit = f"a request's headers may hold at most {self._patience.head_bytes} bytes"
+            self._refuse(431, "size", "The headers are too large", limit)
+
+    def on_message_begin(self) -> None:
+        """So do those of a request that came right behind another."""
+        self._head_since = self.loop.time()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: its clock stops."""
+        if len(self.pipeline) >= self._patience.pipelined:
+            raise ValueError(
+                "too many requests at once on one connection"
+            )  # the parser stops, 400 is answered
+        self._head_since, self._head_bytes = None, 0
+        super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not read what it asked for."""
+        self._unread_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._unread_since = None
+        super().resume_writing()
+
+    def _look_again(self) -> None:
+        shortest = min(self._patience.head_seconds, self._patience.unread_seconds)
+        self.loop.call_later(shortest / 4, self._look)
+
+    def _look(self) -> None:
+        if self.transport.is_closing():
+            return
+        now = self.loop.time()
+        if self._unread_since is not None and now - self._unread_since >= self._patience.unread_seconds:
+            self.transport.abort()
+        elif self._head_since is not None and now - self._head_since >= self._patience.head_seconds:
+            self._refuse(
+                408,
+                "slow",
+                "The request came too slowly",
+                f"no whole head within {self._patience.head_seconds:g} s",
+            )
+        else:
+            self._look_again()
+
+    def _refuse(self, status: int, kind: str, title: str, detail: str) -> None:
+        if self.transport.is_closing():
+            return
+        body: Any = problem_response(RefusalError(status, kind, title, detail).body()).body
+        head = f"HTTP/1.1 {status} {title}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        self.transport.close()

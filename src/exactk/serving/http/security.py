@@ -1,0 +1,187 @@
+"""Who may ask, and how much: API keys, body size, slow senders, headers for the page.
+
+Knows no route. Keys are random and long, so one SHA-256 is the right hash; only hashes are ever kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from exactk.serving.http.problems import RefusalError, problem_response, response_to
+
+OPEN_PATHS = ("/", "/healthz", "/readyz", "/openapi.json", "/favicon.ico")
+OPEN_PREFIX = "/studio/"
+JSON_TYPE = (b"content-type", b"application/json")
+
+# The page needs nothing from outside and may be framed by nobody.
+PAGE_HEADERS = [
+    (
+        b"content-security-policy",
+        b"default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+
+
+def new_key() -> tuple[str, str]:
+    """A fresh API key and the hash to keep: give the first away once, store only the second."""
+    key = "ek_" + secrets.token_urlsafe(32)
+    return key, hash_key(key)
+
+
+def hash_key(key: str) -> str:
+    """What is stored of a key."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def is_known_key(key: str, hashes: tuple[str, ...]) -> bool:
+    """Compare with every hash, in constant time, without stopping at a match."""
+    digest = hash_key(key)
+    known = False
+    for each in hashes:
+        known |= hmac.compare_digest(digest, each)
+    return known
+
+
+class Gate:
+    """The key is checked, then the whole body is read within its limits, then the app runs.
+
+    Reading the body here means that a slow or endless sender never occupies a route. The busiest POST routes are
+    answered from here, without the framework's way through routing and dependencies, which costs as much as a card.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hashes: tuple[str, ...],
+        max_body_bytes: int,
+        body_timeout_s: float,
+        direct: Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]] | None = None,
+    ) -> None:
+        self.app, self.hashes = app, hashes
+        self.max_body_bytes, self.body_timeout_s = max_body_bytes, body_timeout_s
+        self.direct = direct or {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refusal = self.refusal(scope)
+        body = b""
+        if refusal is None and scope["method"] in {"POST", "PUT", "PATCH"}:
+            try:
+                async with asyncio.timeout(self.body_timeout_s):
+                    body = await self._read(receive)
+            except TimeoutError:
+                refusal = RefusalError(
+                    408, "slow", "The body came too slowly", f"no whole body within {self.body_timeout_s:g} s"
+                )
+            except RefusalError as error:
+                refusal = error
+            except ConnectionResetError:
+                return
+        if refusal is not None:
+            # The connection is closed, since an unread body may still be on its way.
+            response = problem_response(refusal.body(), {**(refusal.headers or {}), "connection": "close"})
+            await response(scope, receive, send)
+            return
+        handler = self.direct.get(scope["path"]) if scope["method"] == "POST" else None
+        if handler is not None:
+            try:
+                written = await handler(body)
+            except Exception as error:
+                await response_to(error, f"POST {scope['path']}")(scope, receive, send)
+                return
+            length = (b"content-length", b"%d" % len(written))
+            await send({"type": "http.response.start", "status": 200, "headers": [length, JSON_TYPE]})
+            await send({"type": "http.response.body", "body": written})
+            return
+        if not scope["path"].startswith(("/v1/", "/metrics")):
+            send = _with_page_headers(send)
+        await self.app(scope, _replay(body, receive), send)
+
+    def refusal(self, scope: Scope, body_size: int = 0) -> RefusalError | None:
+        """Why this request may not pass, as far as its head and the size of its body tell."""
+        headers = dict(scope["headers"])
+        refused = self._refuse_key(scope["path"], headers) if self.hashes else None
+        return (
+            refused
+            or self._refuse_length(headers)
+            or (self._too_large() if body_size > self.max_body_bytes else None)
+        )
+
+    def _refuse_key(self, path: str, headers: dict[bytes, bytes]) -> RefusalError | None:
+        if path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
+            return None
+        key = headers.get(b"x-api-key", b"")
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        if not key and scheme.lower() == b"bearer":
+            key = token.strip()
+        if key and is_known_key(key.decode("utf-8", "surrogateescape"), self.hashes):
+            return None
+        detail = (
+            "the API key is unknown"
+            if key
+            else "send an API key: Authorization: Bearer KEY, or X-API-Key: KEY"
+        )
+        return RefusalError(401, "key", "An API key is needed", detail, {"www-authenticate": "Bearer"})
+
+    def _refuse_length(self, headers: dict[bytes, bytes]) -> RefusalError | None:
+        length = headers.get(b"content-length", b"")
+        return self._too_large() if length.isdigit() and int(length) > self.max_body_bytes else None
+
+    def _too_large(self) -> RefusalError:
+        return RefusalError(
+            413, "size", "The body is too large", f"a body may hold at most {self.max_body_bytes} bytes"
+        )
+
+    async def _read(self, receive: Receive) -> bytes:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionResetError
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body", False) and len(body) <= self.max_body_bytes:
+            return body  # the usual case: one piece
+        pieces, size = [body], len(body)
+        while message.get("more_body", False):
+            if size > self.max_body_bytes:
+                raise self._too_large()
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionResetError
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+        if size > self.max_body_bytes:
+            raise self._too_large()
+        return b"".join(pieces)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body once more for the app; afterwards the connection's own messages."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+def _with_page_headers(send: Send) -> Send:
+    async def adding(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", []), *PAGE_HEADERS]}
+        await send(message)
+
+    return adding

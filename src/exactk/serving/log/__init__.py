@@ -1,0 +1,1 @@
+"""What was shown and clicked, kept on the disk and collected for training."""

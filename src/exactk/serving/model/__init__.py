@@ -1,0 +1,1 @@
+"""The models that serve: loading, swapping, batching, deciding."""

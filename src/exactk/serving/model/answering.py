@@ -1,0 +1,198 @@
+"""Questions of one arm answered together: ids to a batch, the rung each has time for, cards back to ids.
+
+Knows no HTTP. One bad or infeasible question never spoils its neighbours'.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+
+from exactk.data.requests import Request, request_batch
+from exactk.errors import ExactKError
+from exactk.problem.rules.constraints import Constraints
+from exactk.problem.solving import Card
+from exactk.reasons import Asked, settled, why_not
+from exactk.serving.model.arms import Arm, Loaded
+from exactk.serving.model.decoding import RUNGS, Decoded
+
+
+class Question(NamedTuple):
+    """One request to one arm; `deadline` is on the clock of `perf_counter`."""
+
+    arm: Arm
+    request: Request
+    constraints: Constraints | None
+    relax: tuple[str, ...]
+    explain: bool
+    deadline: float
+
+
+class Answer(NamedTuple):
+    """A card and how it came about."""
+
+    card: Card
+    propensity: float | None
+    method: str
+    fallback: bool
+    version: str
+
+
+class Ladder:
+    """How long each rung takes, as lately measured: the best rung that fits into the time left is taken."""
+
+    def __init__(self) -> None:
+        self._seconds = dict.fromkeys(RUNGS, 0.0)
+
+    def rung(self, left: float) -> str:
+        """The first rung that is expected to be done in time; the last one always is as quick as it gets."""
+        for rung in RUNGS[:-1]:
+            if self._seconds[rung] <= left:
+                return rung
+            self._seconds[rung] *= 0.98  # a slow moment must not shut a rung for ever
+        return RUNGS[-1]
+
+    def took(self, rung: str, seconds: float) -> None:
+        """Note a run: quick to learn that a rung is slow, slower to believe that it is quick."""
+        known = self._seconds[rung]
+        self._seconds[rung] = known + (0.3 if seconds > known else 0.05) * (seconds - known)
+
+
+class Answerer:
+    """What the batcher runs, in its one thread."""
+
+    def __init__(self, seed: int | None) -> None:
+        self._generator = torch.Generator()
+        if seed is None:
+            self._generator.seed()
+        else:
+            self._generator.manual_seed(seed)
+        self._ladders: dict[str, Ladder] = {}
+
+    def __call__(self, questions: Sequence[Question]) -> list[Answer | Exception]:
+        """One answer or exception per question, in order."""
+        answers: list[Answer | Exception | None] = [None] * len(questions)
+        groups: dict[Any, list[int]] = {}
+        for place, question in enumerate(questions):
+            groups.setdefault((question.arm.name, id(question.constraints), question.relax), []).append(place)
+        for places in groups.values():
+            asked = [questions[place] for place in places]
+            for place, answer in zip(places, self._together(asked), strict=True):
+                answers[place] = answer
+        return [
+            each if each is not None else RuntimeError("a question was left unanswered") for each in answers
+        ]
+
+    def _together(self, questions: Sequence[Question]) -> list[Answer | Exception]:
+        """Questions to one arm under one set of rules. If one of them cannot be read, each is asked alone."""
+        loaded = questions[0].arm.loaded
+        fitted = loaded.recommender.fitted
+        rules = fitted.constraints if questions[0].constraints is None else questions[0].constraints
+        requests = [_sized(question.request, fitted.card_size) for question in questions]
+        if rules is fitted.constraints:
+            answers = self._express(questions, requests, loaded)
+            if answers is not None:
+                return answers
+        try:
+            batch = loaded.quick.batch(requests) if loaded.quick and rules is fitted.constraints else None
+            if batch is None:
+                batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue)
+            asked = settled(Asked(tuple(requests), batch, rules, fitted.catalogue), questions[0].relax)
+            return self._decoded(questions, asked, loaded)
+        except ExactKError as error:
+            if len(questions) == 1:
+                return [error]
+            return [self._together([question])[0] for question in questions]
+
+    def _express(
+        self, questions: Sequence[Question], requests: Sequence[Request], loaded: Loaded
+    ) -> list[Answer | Exception] | None:
+        """The quick way for the usual request; None where all must go the long way.
+
+        It asks no ladder: no rung is quicker, and one that is slower would only make a late service later. Where time
+        has run out, the search is stopped early, and its card is a fallback unless it was proven best all the same.
+        """
+        if loaded.express is None or questions[0].relax or any(question.explain for question in questions):
+            return None
+        left = min(question.deadline for question in questions) - perf_counter()
+        cards = loaded.express.cards(requests, max(left, 0.0))
+        if cards is None or any(card is None for card in cards):
+            return None
+        return [
+            Answer(
+                card,
+                1.0,
+                "exact" if card.optimal else "exact, stopped",
+                left <= 0 and not card.optimal,
+                loaded.version,
+            )
+            for card in cards
+            if card is not None
+        ]
+
+    def _decoded(
+        self, questions: Sequence[Question], asked: Asked, loaded: Loaded
+    ) -> list[Answer | Exception]:
+        answers: list[Answer | Exception | None] = list(asked.errors)
+        ladder = self._ladders.setdefault(questions[0].arm.name, Ladder())
+        now = perf_counter()
+        rungs: dict[str, list[int]] = {}
+        for b, question in enumerate(questions):
+            if answers[b] is None:
+                rungs.setdefault(ladder.rung(question.deadline - now), []).append(b)
+        for rung, rows in rungs.items():
+            started = perf_counter()
+            left = max(min(questions[b].deadline for b in rows) - started, 0.0)
+            batch = asked.batch if len(rows) == len(questions) else asked.batch.rows(torch.tensor(rows))
+            decoded = loaded.decoder.decode(batch, rung, self._generator, left)
+            cards = _cards(decoded, loaded, asked, rows)
+            for row, b in enumerate(rows):
+                card = cards[row]
+                if questions[b].explain:
+                    fitted = loaded.recommender.fitted
+                    card = replace(
+                        card, reasons=why_not(asked, b, card, fitted.models.value, fitted.calibration)
+                    )
+                sure = float(decoded.propensity[row])
+                method = decoded.methods[row]
+                answers[b] = Answer(
+                    card=card,
+                    propensity=None if math.isnan(sure) else sure,
+                    method=method,
+                    fallback=rung != RUNGS[0] or method == RUNGS[-1],
+                    version=loaded.version,
+                )
+            ladder.took(rung, perf_counter() - started)
+        return [each for each in answers if each is not None]
+
+
+def _sized(request: Request, card_size: int) -> Request:
+    return request if request.k else replace(request, k=card_size)
+
+
+def _cards(decoded: Decoded, loaded: Loaded, asked: Asked, rows: Sequence[int]) -> list[Card]:
+    """Positions to ids, logits to calibrated probabilities, for all rows at once."""
+    calibration = loaded.recommender.fitted.calibration
+    values = calibration(decoded.logit).tolist()
+    bounds = calibration(torch.maximum(decoded.bound, decoded.logit)).tolist()
+    proven = torch.isfinite(decoded.bound).tolist()
+    cards = []
+    for row, (positions, b) in enumerate(zip(decoded.cards.tolist(), rows, strict=True)):
+        chosen = tuple(place for place in positions if place >= 0)
+        candidates = asked.requests[b].candidates
+        cards.append(
+            Card(
+                items=tuple(candidates[place] for place in chosen),
+                positions=chosen,
+                value=values[row],
+                bound=bounds[row] if proven[row] else math.inf,
+                optimal=proven[row] and bounds[row] - values[row] <= 1e-9,
+                relaxed=asked.relaxed[b],
+            )
+        )
+    return cards

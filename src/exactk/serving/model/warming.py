@@ -1,0 +1,67 @@
+"""Compiled code made ready before the first request: `python -m exactk.serving.model.warming` does it for an image.
+
+Knows which kernels serving calls, and their shapes only so far as the compiler asks: sizes are told at run time, but
+the number of members of a pair value is part of a kernel's type.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from exactk.engine.decode.decoder import CompiledDecoder
+from exactk.engine.pair_value.search import CompiledPairSearch
+from exactk.engine.pair_value.tables import PairTables
+from exactk.models.pairvalue import PairValue
+from exactk.models.policy import Policy
+from exactk.problem.batch import Batch
+from exactk.problem.exact import cliques
+from exactk.problem.graph import Requests, complete_graph
+from exactk.serving.model.quick import fill_complete, part_equals
+from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
+from exactk.settings.presets import preset
+
+
+def warm_engine() -> None:
+    """Have the compiled search loaded before the first request, with and without pairs."""
+    requests = Requests.of(complete_graph(3)[None], 2)
+    cliques.exists(requests)
+    cliques.best(requests, np.ones((1, 3)), time_limit=1.0)
+    cliques.best(requests, np.ones((1, 3)), np.ones((1, 3, 3)), time_limit=1.0)
+
+
+def warm_models() -> None:
+    """Compile what trained models of the usual kinds need, into numba's cache on the disk."""
+    sizes = InputSizes(num_users=3, num_items=5)
+    batch = _batch()
+    for members in sorted({1, preset("best").pair_value.members}):
+        value = PairValue(PairValueConfig(inputs="ids", members=members), sizes).eval()
+        CompiledPairSearch(value).recommend(batch)
+        tables = PairTables.of(value, torch.arange(5), None)
+        if tables is not None:
+            tables.values(np.zeros(1, np.int64), None, np.arange(4)[None])
+        shared = PairValue(PairValueConfig(inputs="ids", members=members, triples=True), sizes).eval()
+        guided = Policy(PolicyConfig(inputs="ids", guided=True), sizes, value=shared).eval()
+        CompiledDecoder(guided, threads=1).recommend(batch)
+    graph = np.empty((1, 4, 4), bool)
+    fill_complete(np.ones((1, 4), bool), graph)
+    part_equals(np.zeros((1, 4), np.int64), graph)
+    CompiledDecoder(Policy(PolicyConfig(inputs="ids"), sizes).eval(), threads=1).recommend(batch)
+
+
+def _batch() -> Batch:
+    return Batch(
+        user=torch.zeros(1, dtype=torch.int64),
+        item=torch.arange(4)[None],
+        present=torch.ones(1, 4, dtype=torch.bool),
+        graph=torch.from_numpy(complete_graph(4)[None]),
+        card_size=torch.tensor([2]),
+        pinned=torch.zeros(1, 4, dtype=torch.bool),
+        group=torch.zeros(1, 0, 4, dtype=torch.int32),
+        cap=torch.zeros(1, 0, dtype=torch.int32),
+    )
+
+
+if __name__ == "__main__":
+    warm_engine()
+    warm_models()

@@ -1,0 +1,153 @@
+"""`POST /v1/cards`: the model's card for one request or many, within a time budget, logged with its propensity.
+
+Knows the batcher, not what it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from time import perf_counter
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from exactk.data.requests import Request
+from exactk.errors import ExactKError, InfeasibleError
+from exactk.serving.http.problems import RefusalError, problem_of
+from exactk.serving.http.wire import Clock, as_json, as_response, check_size, constraints_of, described
+from exactk.serving.log.request_ids import new_request_id
+from exactk.serving.model.answering import Answer, Question
+from exactk.serving.model.batching import ClosedError, OverloadedError
+from exactk.serving.model.split import arm_of
+from exactk.serving.routes.schemas import CardAnswer, CardRequest, ManyAnswers, ManyCards
+from exactk.serving.service import Service
+
+router = APIRouter()
+
+MANY = re.compile(rb'\s*\{\s*"requests"\s*:')
+
+
+@router.post(
+    "/v1/cards",
+    summary="The model's card for one request or many",
+    **described((CardRequest, ManyCards), (CardAnswer, ManyAnswers), 401, 404, 408, 409, 413, 422, 429, 503),
+)
+async def make_cards(request: HttpRequest) -> Response:
+    """Exactly k candidates, every pair allowed, that the user most likely clicks as a whole."""
+    return as_response(await cards(request.app.state.service, await request.body()))
+
+
+async def cards(service: Service, body: bytes) -> bytes:
+    """The same, from the bytes of the body."""
+    clock = Clock()
+    if not service.arms:
+        raise RefusalError(
+            404, "missing", "No model", "this service only solves; start it with a model folder"
+        )
+    if not MANY.match(body):
+        question, inline = _question(service, CardRequest.model_validate_json(body))
+        found = await _enqueued(service, question)
+        return as_json(_told(service, question, found, inline, clock))
+    many = ManyCards.model_validate_json(body)
+    check_size(len(many.requests), service.settings.max_requests, "requests")
+    asked = [_question(service, each) for each in many.requests]
+    waiting = [_enqueued(service, question) for question, _ in asked]
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    answers = []
+    for (question, inline), each in zip(asked, outcomes, strict=True):
+        if isinstance(each, Answer):
+            answers.append(_told(service, question, each, inline, clock))
+        elif isinstance(each, ExactKError | RefusalError):
+            answers.append(problem_of(each))
+        else:
+            raise each
+    return as_json({"answers": answers})
+
+
+def _question(service: Service, asked: CardRequest) -> tuple[Question, list[dict[str, Any]] | None]:
+    """A checked body as a question to the user's arm, and the items that came inline."""
+    settings = service.settings
+    check_size(len(asked.candidates), settings.max_candidates, "candidates")
+    inline: list[dict[str, Any]] | None = None
+    attributes: dict[Any, dict[str, Any]] = {}
+    ids: tuple[Any, ...]
+    if isinstance(asked.candidates[0], dict):
+        inline = asked.candidates  # the union allows no mixture
+        ids = tuple(item["item_id"] for item in inline or ())
+        attributes = dict(zip(ids, inline or (), strict=True))
+    else:
+        ids = tuple(asked.candidates)
+    question = Question(
+        arm=service.arms[arm_of(asked.user, settings.challenger_share, settings.split_salt)],
+        request=Request(
+            user_id=asked.user,
+            candidates=ids,
+            k=asked.k or 0,
+            include=tuple(asked.include),
+            exclude=tuple(asked.exclude),
+            attributes=attributes,
+            user_features=None if asked.user_features is None else tuple(asked.user_features),
+        ),
+        constraints=None if asked.constraints is None else constraints_of(asked.constraints),
+        relax=tuple(asked.relax or ()),
+        explain=asked.explain,
+        deadline=perf_counter() + service.budget_seconds(asked.budget_ms),
+    )
+    return question, inline
+
+
+async def _enqueued(service: Service, question: Question) -> Answer:
+    try:
+        return await service.batcher.enqueue(question)
+    except OverloadedError as error:
+        service.metrics.overloaded.inc()
+        detail = f"{service.settings.max_waiting} requests wait already"
+        raise RefusalError(429, "overloaded", "Too many requests", detail, {"retry-after": "1"}) from error
+    except ClosedError as error:
+        raise RefusalError(503, "closing", "Shutting down", "this process takes no new requests") from error
+    except InfeasibleError:
+        service.metrics.infeasible.inc()
+        raise
+
+
+def _told(
+    service: Service, question: Question, found: Answer, inline: list[dict[str, Any]] | None, clock: Clock
+) -> dict[str, Any]:
+    """The answer on the wire; what is shown is logged and counted here."""
+    card, arm = found.card, question.arm.name
+    request_id = new_request_id(arm)
+    value = card.value if math.isfinite(card.value) else None
+    if found.fallback:
+        service.metrics.fallbacks.labels(found.method).inc()
+    service.metrics.cards[arm].inc()
+    if service.log is not None:
+        if inline is not None:
+            service.log.described(inline)
+        service.log.shown(
+            request_id,
+            question.request.user_id,
+            question.request.candidates,
+            card.items,
+            found.propensity,
+            value,
+            arm,
+            found.version,
+        )
+    return {
+        "request_id": request_id,
+        "card": list(card.items),
+        "value": value,
+        "propensity": found.propensity,
+        "gap": card.gap if math.isfinite(card.bound) else None,
+        "relaxed": list(card.relaxed),
+        "method": found.method,
+        "fallback": found.fallback,
+        "arm": arm,
+        "model": found.version,
+        "reasons": [reason.as_dict() for reason in card.reasons] if question.explain else None,
+        "ms": clock.ms(),
+    }

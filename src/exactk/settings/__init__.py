@@ -1,0 +1,1 @@
+"""The one way settings are declared, read, checked and listed."""

@@ -1,0 +1,157 @@
+"""How fast and in how much memory a log of the Taobao shape is built, opened and turned into batches.
+
+Each stage runs in a process of its own, so that its peak memory is its own; knows no model.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from exactk_lab.bench.report import Goal, Report
+
+SEED = 7
+FULL = {"users": 580_000, "items": 3_100_000, "impressions": 1_100_000}
+QUICK = {"users": 6_000, "items": 30_000, "impressions": 20_000}
+BATCH_SIZES = (32, 256, 1024)
+BATCHED = 200_000  # requests timed for each kind of batch
+TRAINING_RATE = (
+    50_000  # requests a second no training on one core of ours comes near: batching must outrun it
+)
+
+
+def run(quick: bool = False, folder: Path | None = None) -> Report:
+    """Measure every stage once on a fresh log (in `folder`, which is kept, or a temporary one)."""
+    size = QUICK if quick else FULL
+    with tempfile.TemporaryDirectory(prefix="exactk-bench-") as scratch:
+        path = (folder or Path(scratch)) / "log"
+        rows = [
+            {"stage": "build the world, and open it", **_in_a_process("build", path, size)},
+            {"stage": "first opening: check every byte, build the index", **_in_a_process("first", path)},
+            {"stage": "later opening", **_in_a_process("open", path)},
+            {"stage": "fit the vocabulary", **_in_a_process("vocabulary", path)},
+            *({"stage": "batches", **row} for row in _in_a_process("batches", path)["measured"]),
+        ]
+    rates = {
+        kind: max(row["requests_per_s"] for row in rows if row.get("inputs") == kind)
+        for kind in ("ids", "both")
+    }
+    return Report(
+        name="data",
+        rows=rows,
+        goals=[
+            Goal("requests/s batched, ids", rates["ids"], TRAINING_RATE, "least"),
+            Goal("requests/s batched, ids and 40+52 features", rates["both"], TRAINING_RATE, "least"),
+        ],
+        notes=[
+            f"{size['users']:,} users, {size['items']:,} items, {size['impressions']:,} impressions, K=4, N=50",
+            "peak memory counts mapped pages of the index, which the system takes back when it needs them; "
+            "own memory does not",
+        ],
+        seeds=[SEED],
+        quick=quick,
+    )
+
+
+def _in_a_process(stage: str, path: Path, size: dict[str, int] | None = None) -> dict[str, Any]:
+    command = [sys.executable, "-m", "exactk_lab.bench.data", stage, str(path), json.dumps(size or {})]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
+
+
+def _build(path: Path, size: dict[str, int]) -> dict[str, Any]:
+    from exactk.data.world.config import WorldConfig
+    from exactk.data.world.world import World
+
+    start = time.perf_counter()
+    World(WorldConfig(**size, seed=SEED)).write(path)
+    seconds = time.perf_counter() - start
+    written = sum(file.stat().st_size for file in path.glob("*.parquet"))
+    return {"seconds": seconds, "rows_per_s": size["impressions"] / seconds, "parquet_mb": written / 1e6}
+
+
+def _first(path: Path, size: dict[str, int]) -> dict[str, Any]:
+    shutil.rmtree(path / ".index", ignore_errors=True)  # the build opened it already
+    return _open(path, size)
+
+
+def _open(path: Path, _: dict[str, int]) -> dict[str, Any]:
+    from exactk.data.dataset import Dataset
+
+    start = time.perf_counter()
+    dataset = Dataset.open(path)
+    seconds = time.perf_counter() - start
+    mapped = sum(file.stat().st_size for file in path.glob(".index/*/*.bin"))
+    return {"seconds": seconds, "rows_per_s": len(dataset) / seconds, "index_mb": mapped / 1e6}
+
+
+def _vocabulary(path: Path, _: dict[str, int]) -> dict[str, Any]:
+    from exactk.data.dataset import Dataset
+
+    train, _valid, _test = Dataset.open(path).split()
+    start = time.perf_counter()
+    vocabulary = train.vocabulary()
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "num_users": vocabulary.num_users, "num_items": vocabulary.num_items}
+
+
+def _batches(path: Path, _: dict[str, int]) -> dict[str, Any]:
+    import torch
+
+    from exactk.data.dataset import Dataset
+
+    torch.set_num_threads(1)
+    train, _valid, _test = Dataset.open(path).split()
+    both = train.vocabulary()
+    ids = replace(both, user_scaling=None, item_scaling=None)
+    measured = []
+    for inputs, vocabulary in (("ids", ids), ("both", both)):
+        for batch_size in BATCH_SIZES:
+            next(iter(train.batches(vocabulary, batch_size)))  # compiles, and looks the ids up
+            requests, seconds = _timed(train.batches(vocabulary, batch_size, seed=SEED))
+            measured.append(
+                {
+                    "inputs": inputs,
+                    "batch_size": batch_size,
+                    "seconds": seconds,
+                    "requests_per_s": requests / seconds,
+                    **_memory(),
+                }
+            )
+    return {"measured": measured}
+
+
+def _timed(batches: Iterable[Any]) -> tuple[int, float]:
+    start, requests = time.perf_counter(), 0
+    for batch in batches:
+        requests += len(batch)
+        if requests >= BATCHED:
+            break
+    return requests, time.perf_counter() - start
+
+
+def _memory() -> dict[str, float]:
+    """Peak memory of this process, and what of its present memory is its own rather than mapped from files."""
+    own = 0.0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            own = int(line.split()[1]) / 1e3
+    return {"peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, "own_memory_mb": own}
+
+
+_STAGES = {"build": _build, "first": _first, "open": _open, "vocabulary": _vocabulary, "batches": _batches}
+
+if __name__ == "__main__":
+    _, chosen, where, wanted = sys.argv
+    result = _STAGES[chosen](Path(where), json.loads(wanted))
+    sys.stdout.write(json.dumps(result if chosen == "batches" else {**result, **_memory()}))

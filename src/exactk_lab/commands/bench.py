@@ -1,0 +1,87 @@
+"""`exactk bench`: every speed claim, measured here and now beside its rivals.
+
+Each benchmark is a module of `exactk_lab.bench` with a `run`; this file only names them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import typer
+
+from exactk.cli import app
+from exactk.cli.output import emit_json, emit_report, keep_json, plain, talk
+from exactk.errors import ExactKError, InputError
+from exactk_lab.bench.report import Report
+
+BENCHMARKS = {
+    "exact": "the exact engine beside CP-SAT, HiGHS and networkx",
+    "data": "building, opening and batching a log of the Taobao shape",
+    "train": "training steps a second beside the authors' figures",
+    "decode": "cards a second: the compiled decoder and ONNX beside PyTorch",
+    "growth": "milliseconds and memory against candidates, card size, beam, batch and catalogue",
+    "serve": "the service under load beside a bare echo",
+    "soak": "the service's memory over half an hour of steady load",
+    "scale": "training and scoring with one and two workers on Ray, and what large vocabularies take",
+    "trust": "off-policy estimates beside the truth",
+}
+ON_GPU = ("train", "decode")
+
+
+@app.command("bench")
+def bench(
+    name: str = typer.Argument(help=f"One of: {', '.join(BENCHMARKS)}, or all."),
+    quick: bool = typer.Option(False, "--quick", help="A smaller run, under a minute, marked as such."),
+    device: Literal["cpu", "cuda"] = typer.Option("cpu", "--device", help="For train and decode."),
+    published: Path | None = typer.Option(None, "--published", help="The authors' files, for train."),
+    as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
+    out: Path | None = typer.Option(None, "--out", help="Folder to keep bench-NAME.json in (say, results)."),
+) -> None:
+    """Measure: rows for what was measured, goals met or missed, the machine. `all`: whatever this machine can."""
+    if name == "all":
+        _all(quick, published, as_json, out)
+        return
+    if name not in BENCHMARKS:
+        raise InputError(f"unknown benchmark {name!r}; there are: {', '.join(BENCHMARKS)}, all")
+    module = f"{name}_cuda" if name in ON_GPU and device == "cuda" else name
+    report = _measured(module, quick, published)
+    emit_report(report, as_json, _place(out, module), command="exactk " + " ".join(sys.argv[1:]))
+
+
+def _measured(module: str, quick: bool, published: Path | None) -> Report:
+    talk(f"bench {module.replace('_', ' on ')}: {BENCHMARKS[module.removesuffix('_cuda')]}")
+    settings: dict[str, Any] = {"published": published} if module == "train" else {}
+    report: Report = importlib.import_module(f"exactk_lab.bench.{module}").run(quick=quick, **settings)
+    return report
+
+
+def _place(out: Path | None, module: str) -> Path | None:
+    return None if out is None else out / f"bench-{module.replace('_', '-')}.json"
+
+
+def _all(quick: bool, published: Path | None, as_json: bool, out: Path | None) -> None:
+    """Every benchmark in turn; what cannot run here is left out and named. As JSON, one object of all reports."""
+    import torch
+
+    modules = [*BENCHMARKS, *(f"{name}_cuda" for name in ON_GPU if torch.cuda.is_available())]
+    reports, left_out = [], {}
+    for module in modules:
+        try:
+            report = _measured(module, quick, published)
+        except (ExactKError, ImportError) as error:
+            left_out[module] = str(error)
+            talk(f"left out: {error}")
+            continue
+        command = f"exactk bench {module.removesuffix('_cuda')}"
+        command += " --device cuda" if module.endswith("_cuda") else ""
+        if as_json:
+            reports.append(plain({**report.as_dict(), "command": command}))
+            if (place := _place(out, module)) is not None:
+                keep_json(reports[-1], place)
+        else:
+            emit_report(report, as_json, _place(out, module), command)
+    if as_json:
+        emit_json({"name": "all", "quick": quick, "reports": reports, "left_out": left_out})

@@ -1,0 +1,152 @@
+"""Cells of the tables: one method, one data set, one seed; run as resumable jobs, gathered as scores.
+
+Knows jobs and scores, no table.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from exactk.evaluation import metrics
+from exactk.evaluation.jobs import Job, results, run_all
+from exactk.evaluation.judging import Scores
+from exactk.rivals import RIVALS
+from exactk.rivals.contract import Budget
+from exactk_lab.reproduce.sources import Place, Source, source
+
+Tell = Callable[[str], None]
+OWN = "exactk_lab.reproduce.methods"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much is run: seeds, processes, and whether a small run will do."""
+
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    jobs: int = 0  # as many as cores
+    quick: bool = False
+    tell: Tell = print
+    run: bool = True  # False: only gather what earlier runs left
+
+    def budget(self) -> Budget:
+        """The paper's ten epochs; rivals tune over four settings on the same validation data."""
+        return Budget(trials=1, epochs=2) if self.quick else Budget(trials=4, epochs=10)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method on a column, with the seeds it is run with (none: the options')."""
+
+    column: str
+    method: str
+    seeds: tuple[int, ...] | None = None
+
+    @property
+    def where(self) -> str:
+        """module:function."""
+        return f"exactk.rivals.{RIVALS[self.method]}" if self.method in RIVALS else f"{OWN}:{self.method}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a cell left: scores of each of its ways, one per seed; or why there are none."""
+
+    cell: Cell
+    seeds: tuple[int, ...]
+    ways: Mapping[str, tuple[Scores, ...]]
+    headers: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    user: Int[np.ndarray, "R"] = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
+    reason: str = ""
+
+    @property
+    def first(self) -> str:
+        """The way that stands for the method: the one it names first."""
+        return next(iter(self.ways), "")
+
+    def per_seed(self, name: str, way: str | None = None) -> list[float]:
+        """A figure's mean over the requests, for each seed."""
+        return [metrics.mean(getattr(s, name)) for s in self.ways.get(way or self.first, ())]
+
+    def per_request(self, name: str, way: str | None = None) -> Float[np.ndarray, "R"]:
+        """A figure of each request, averaged over the seeds."""
+        mean: Float[np.ndarray, "R"] = np.mean(
+            [getattr(s, name) for s in self.ways[way or self.first]], axis=0
+        )
+        return mean
+
+    @property
+    def train_seconds(self) -> float:
+        """Mean over seeds."""
+        return float(np.mean([header["train_seconds"] for header in self.headers]))
+
+
+def run_cells(cells: Sequence[Cell], place: Place, options: Options) -> dict[tuple[str, str], Result]:
+    """Run what is missing, as many at once as there are cores, and gather everything by (column, method)."""
+    sources = {column: source(column, place, options.quick) for column in {cell.column for cell in cells}}
+    asked = {
+        (cell, seed): _job(cell, seed, sources[cell.column], options)
+        for cell in cells
+        for seed in cell.seeds or options.seeds
+    }
+    if options.run:
+        run_all(list(asked.values()), options.jobs or os.cpu_count() or 1, _with_time_left(options.tell))
+    else:
+        asked = {key: job for key, job in asked.items() if job.finished()}
+    gathered = {}
+    for cell in cells:
+        jobs = [job for (owner, _), job in asked.items() if owner == cell]
+        gathered[cell.column, cell.method] = _gathered(cell, jobs, sources[cell.column])
+    return gathered
+
+
+def _job(cell: Cell, seed: int, data: Source, options: Options) -> Job:
+    folder = data.rows.parent
+    budget = replace(options.budget(), seed=seed)
+    return Job(
+        cell.method, cell.where, seed, budget, str(data.data.path), str(data.rows), None, str(folder)
+    ).keyed()
+
+
+def _gathered(cell: Cell, jobs: Sequence[Job], data: Source) -> Result:
+    headers, seeds, reason = [], [], "" if jobs else "not run"
+    ways: dict[str, list[Scores]] = {}
+    for job, header, scored in results(jobs):
+        if header["reason"]:
+            reason = f"seed {job.seed}: {header['reason']}"
+            continue
+        headers.append(header)
+        seeds.append(job.seed)
+        for way, scores in scored.items():
+            ways.setdefault(way, []).append(scores)
+    test = data.views()[2]
+    user = test.folder.index.user[test.rows].astype(np.int64)
+    if ways:
+        user = user[next(iter(ways.values()))[0].request]
+    return Result(
+        cell, tuple(seeds), {way: tuple(s) for way, s in ways.items()}, tuple(headers), user, reason
+    )
+
+
+def _with_time_left(tell: Tell) -> Tell:
+    """Progress as the jobs tell it, and from the second finished one on how long the rest will take."""
+    began = time.monotonic()
+
+    def told(line: str) -> None:
+        done, _, rest = line.removeprefix("[").partition("/")
+        total = rest.partition("]")[0]
+        if line.startswith("[") and done.isdigit() and total.isdigit():
+            finished.append(int(done))
+            ran = len(finished)
+            left = (time.monotonic() - began) / ran * (int(total) - int(done))
+            line += f"; about {left / 60:.0f} min left" if ran > 1 and int(done) < int(total) else ""
+        tell(line)
+
+    finished: list[int] = []
+    return told

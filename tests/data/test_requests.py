@@ -1,0 +1,115 @@
+"""A request at serving time reads like the same request in the log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from card_logs import random_log, write_log
+from exactk.data import Dataset
+from exactk.data.catalogue import Catalogue
+from exactk.data.requests import Request, request_batch
+from exactk.errors import InputError
+from exactk.problem.rules.constraints import AtMost, Constraints, Distinct
+
+
+def test_requests_from_a_log_give_the_logs_own_batch(tmp_path: Path) -> None:
+    rules = Constraints.of([Distinct("title"), AtMost("category", 2)])
+    dataset = random_log(tmp_path / "log", num=20, features=3, constraint=rules.to_dict())
+    vocabulary = dataset.vocabulary()
+    logged = dataset.batch(vocabulary)
+    asked = [
+        Request(row["user_id"], tuple(row["candidates"]), len(row["card"]))
+        for row in dataset.impressions().to_pylist()
+    ]
+    batch = request_batch(asked, vocabulary, rules, Catalogue.of(dataset))
+    for name in ("user", "item", "present", "graph", "card_size", "pinned", "cap"):
+        assert torch.equal(getattr(batch, name), getattr(logged, name)), name
+    assert batch.item_features is not None
+    assert logged.item_features is not None
+    torch.testing.assert_close(batch.item_features, logged.item_features)
+    torch.testing.assert_close(batch.user_features, logged.user_features)
+
+
+def test_a_saved_catalogue_serves_as_the_dataset_did(tmp_path: Path) -> None:
+    dataset = random_log(tmp_path / "log", num=9, features=2)
+    (tmp_path / "model").mkdir()
+    Catalogue.of(dataset).save(tmp_path / "model")
+    loaded = Catalogue.load(tmp_path / "model")
+    assert loaded.items.equals(dataset.items)
+    assert loaded.attribute("category", loaded.item_rows(["i7", "nobody"])) == ["c2", None]
+    assert loaded.attribute("colour", [0]) == [None]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Dataset:
+    items = [{"item_id": i, "brand": i, "features": [x]} for i, x in (("a", 0.0), ("b", 2.0), ("c", 4.0))]
+    row = {"request_id": 0, "user_id": "u", "candidates": ["a", "b", "c"], "card": ["a", "b"]}
+    return Dataset.open(write_log(tmp_path / "log", [row], items, [{"user_id": "u", "features": [5.0]}]))
+
+
+def test_what_a_request_sends_along_goes_before_the_catalogue(small: Dataset) -> None:
+    sent = {"item_id": "b", "brand": "a", "features": [0.0]}
+    request = Request.from_dict(
+        {"user_id": "u", "candidates": ["a", sent, "c"], "k": 2, "user_features": [6]}
+    )
+    rules = Constraints.of([Distinct("brand")])
+    batch = request_batch([request], small.vocabulary(), rules, Catalogue.of(small))
+    assert batch.graph[0].tolist() == [[False, False, True], [False, False, True], [True, True, False]]
+    assert batch.item_features is not None
+    assert batch.item_features[0, 0] == batch.item_features[0, 1] == pytest.approx(-1.2247449)
+    assert batch.user_features.tolist() == [[1.0]]  # type: ignore[union-attr]
+
+
+def test_strangers_get_index_zero_and_the_mean(small: Dataset) -> None:
+    request = Request("nobody", ("a", "new"), 1)
+    batch = request_batch([request], small.vocabulary(), catalogue=Catalogue.of(small))
+    assert batch.user.tolist() == [0]
+    assert batch.item.tolist() == [[1, 0]]
+    assert batch.item_features[0, 1].tolist() == [0.0]  # type: ignore[index]
+    assert batch.present.all()
+    without = request_batch([request], small.vocabulary())
+    assert without.item.tolist() == [[1, 0]]
+
+
+def test_pinned_and_excluded_items_are_heeded(small: Dataset) -> None:
+    request = Request("u", ("a", "b", "c"), 2, include=("c",), exclude=("b",))
+    batch = request_batch([request], small.vocabulary())
+    assert batch.pinned.tolist() == [[False, False, True]]
+    assert batch.present.tolist() == [[True, False, True]]
+    assert batch.item.tolist() == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"user_id": "u", "candidates": "abc", "k": 1}, "list of items"),
+        ({"user_id": "u", "candidates": [{"id": 1}], "k": 1}, "candidate 0 has no item_id"),
+        ({"user_id": "u", "candidates": ["a"], "k": True}, "k must be a whole number"),
+        ({"user_id": "u", "candidates": ["a"]}, "k must be a whole number"),
+        ({"user": "u", "candidates": ["a"], "k": 1}, "no field 'user'"),
+    ],
+)
+def test_malformed_requests_are_refused_in_words(written: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Request.from_dict(written)
+
+
+def test_wrong_requests_are_refused_in_words(small: Dataset) -> None:
+    request, vocabulary = Request("u", ("a", "b", "c"), 2), small.vocabulary()
+    for change, message in (
+        ({"candidates": ("a", "a")}, "twice"),
+        ({"candidates": (1, 2)}, "item ids of this model are of type str, got 1"),
+        ({"k": 4}, "cannot be made of 3"),
+        ({"include": ("z",)}, "not among the candidates"),
+        ({"user_features": (1.0, 2.0)}, "user_features must be 1 numbers"),
+        ({"attributes": {"b": {"features": ["x"]}}}, "features of item 'b' must be numbers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            request_batch([replace(request, **change)], vocabulary)
+    with pytest.raises(InputError, match="no request"):
+        request_batch([], vocabulary)

@@ -1,0 +1,59 @@
+"""The house itself: public names, the lazy front door, the map, no pickle."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import exactk
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def test_every_public_name_resolves_and_is_listed_once() -> None:
+    assert len(set(exactk.__all__)) == len(exactk.__all__)
+    assert set(exactk.__all__) - {"__version__"} == set(exactk._HOMES)
+    for name in exactk.__all__:
+        assert getattr(exactk, name) is not None
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        exactk.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["solve", "--help"], ["bench", "--help"]])
+def test_help_needs_no_heavy_import(arguments: list[str]) -> None:
+    """`exactk --help` must answer within half a second: what costs seconds is torch, numba, pyarrow."""
+    script = (
+        "import sys, json, exactk.cli as cli\n"
+        "try: cli.app(sys.argv[1:], prog_name='exactk')\n"
+        "except SystemExit: pass\n"
+        "sys.stderr.write(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
+    )
+    loaded = set(json.loads(done.stderr))
+    assert done.stdout
+    assert not loaded & {"torch", "numba", "numpy", "pyarrow", "pandas", "polars", "scipy", "matplotlib"}
+
+
+def test_no_module_uses_pickle() -> None:
+    offenders = [
+        path.name
+        for path in SOURCES
+        if re.search(r"^\s*(import|from) (pickle|dill|joblib)|torch\.(load|save)\(", path.read_text(), re.M)
+    ]
+    assert offenders == []
+
+
+def test_every_module_says_what_lives_there() -> None:
+    missing = [str(path) for path in SOURCES if not path.read_text().lstrip().startswith('"""')]
+    assert missing == []

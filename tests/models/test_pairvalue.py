@@ -1,0 +1,133 @@
+"""The pair value: nodes plus pairs, and exact search over it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from exactk.models.pairvalue import PairValue
+from exactk.search import exact
+from exactk.settings.config import InputSizes, PairValueConfig
+from made import batch_of, complete_batch, random_graphs, valid_cards
+
+SIZES = InputSizes(num_users=6, num_items=31)
+CARDS = torch.tensor([[[0, 3, 1, 2], [4, 2, 0, -1]], [[2, 4, -1, -1], [1, 3, 0, 4]]])
+
+
+def made(members: int = 1, dropout: float = 0.0) -> PairValue:
+    config = PairValueConfig(kinds=5, place_size=3, hidden_size=8, members=members, dropout=dropout)
+    value = PairValue(config, SIZES, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for parameter in value.parameters():
+            parameter.add_(0.1)
+    return value
+
+
+@pytest.mark.parametrize("num_candidates", [5, 9], ids=["fewer candidates than items on cards", "more"])
+@pytest.mark.parametrize("members", [1, 2])
+@torch.no_grad()
+def test_the_logit_is_bias_plus_nodes_plus_pairs(num_candidates: int, members: int) -> None:
+    value, batch = made(members), complete_batch(2, num_candidates, 4)
+    logits, parts = value(batch, CARDS), value.values(batch)
+    for b, s in itertools.product(range(2), range(2)):
+        card = [p for p in CARDS[b, s].tolist() if p >= 0]
+        expected = parts.bias[b].item() + sum(parts.node[b, i].item() for i in card)
+        expected += sum(parts.pair[b, i, j].item() for i, j in itertools.combinations(card, 2))
+        assert logits[b, s].item() == pytest.approx(expected, abs=1e-4)
+
+
+@torch.no_grad()
+def test_pairs_are_symmetric_to_the_last_bit_and_no_item_pairs_with_itself() -> None:
+    pair = made().values(complete_batch(20, 50, 4)).pair
+    assert pair.equal(pair.transpose(1, 2))
+    assert pair.diagonal(dim1=1, dim2=2).eq(0).all()
+    assert pair.abs().sum() > 0
+
+
+@torch.no_grad()
+def test_pairs_depend_on_the_user() -> None:
+    batch = complete_batch(2, 5, 4, item=torch.arange(1, 6).repeat(2, 1), user=torch.tensor([1, 2]))
+    pair = made().values(batch).pair
+    assert (pair[0] - pair[1]).abs().max() > 1e-6
+
+
+@torch.no_grad()
+def test_exact_search_finds_the_card_with_the_highest_logit() -> None:
+    graphs = random_graphs(30, 7, 0.8, 2)
+    keep = [b for b in range(30) if valid_cards(batch_of(graphs[b : b + 1], 3), 0)]
+    batch, value = batch_of(graphs[keep], 3), made(2)
+    parts = value.values(batch)
+    found = exact(batch, parts.node, parts.pair)
+    for b in range(len(keep)):
+        one = batch.rows(torch.tensor([b]))
+        cards = torch.tensor([valid_cards(batch, b)])
+        logits = value(one, cards)[0]
+        assert found.value[b].item() + parts.bias[b].item() == pytest.approx(logits.max().item(), abs=1e-4)
+        assert found.cards[b].equal(cards[0, logits.argmax()])
+
+
+@torch.no_grad()
+def test_an_untrained_value_is_nearly_the_click_rate_for_every_card() -> None:
+    value = PairValue(PairValueConfig(), SIZES, torch.Generator().manual_seed(0))
+    value.start_at(0.2)
+    batch = complete_batch(4, 20, 4)
+    probability = value(batch, torch.arange(20).view(1, 5, 4).expand(4, -1, -1)).sigmoid()
+    assert (probability - 0.2).abs().max() < 0.02
+    assert value.values(batch).pair.abs().max() > 1e-6
+
+
+def test_the_gradient_reaches_every_weight_from_the_start() -> None:
+    value = PairValue(PairValueConfig(), SIZES, torch.Generator().manual_seed(0))
+    value(complete_batch(2, 5, 4), CARDS).sum().backward()
+    for name, parameter in value.named_parameters():
+        if name.endswith("choice_scale"):  # read by the loss of which item was clicked only
+            continue
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+@torch.no_grad()
+def test_appeals_share_a_card_out_among_its_items() -> None:
+    value, batch = made(), complete_batch(2, 5, 4)
+    parts, member = value.values(batch), value.members[0]
+    appeals = member.appeals(batch, CARDS)  # type: ignore[operator]
+    for b, s in itertools.product(range(2), range(2)):
+        card = [p for p in CARDS[b, s].tolist() if p >= 0]
+        for k, i in enumerate(card):
+            pairs = sum(parts.pair[b, i, j].item() for j in card if j != i)
+            assert appeals[b, s, k].item() == pytest.approx(parts.node[b, i].item() + pairs / 2, abs=1e-4)
+        assert appeals[b, s, len(card) :].eq(0).all()
+
+
+def test_dropout_acts_in_training_only() -> None:
+    value, batch = made(dropout=0.5), complete_batch(2, 5, 4)
+    value.train()
+    assert not value(batch, CARDS).equal(value(batch, CARDS))
+    value.eval()
+    assert value(batch, CARDS).equal(value(batch, CARDS))
+
+
+def test_a_planted_complement_is_learned() -> None:
+    # Items are of two kinds, odd and even; a pair of different kinds is worth +1, of one kind -1, items nothing.
+    value = PairValue(
+        PairValueConfig(kinds=4, hidden_size=16), replace(SIZES), torch.Generator().manual_seed(0)
+    )
+    optimiser = torch.optim.Adam(value.parameters(), lr=0.02)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(150):
+        item = torch.randint(1, 31, (64, 6), generator=generator)
+        batch = complete_batch(64, 6, 2, item=item)
+        cards = torch.tensor([[0, 1], [2, 3], [4, 5]]).expand(64, -1, -1)
+        kinds = (item % 2).view(64, 3, 2)
+        target = torch.where(kinds[..., 0] == kinds[..., 1], -1.0, 1.0)
+        loss = (value(batch, cards) - target).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert loss.item() < 0.05
+    with torch.no_grad():
+        pair = value.values(complete_batch(1, 4, 2, item=torch.tensor([[1, 2, 3, 4]]))).pair[0]
+    assert pair[0, 1] - pair[0, 2] > 1.2

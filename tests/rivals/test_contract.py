@@ -1,0 +1,122 @@
+"""The contract every recommender keeps: exact K, valid, no repeats, order-free, batch = single, ragged N."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import torch
+
+from exactk.evaluation.jobs import resolve
+from exactk.evaluation.metrics import valid_cards
+from exactk.evaluation.ours import OURS
+from exactk.problem.batch import Batch
+from exactk.rivals import RIVALS, method
+from exactk.rivals.contract import Logs, Recommender
+from rival_logs import TINY, planted_logs
+
+LIBRARY = {"lambdarank": "lightgbm", "implicit-als": "implicit", "implicit-bpr": "implicit"}
+
+
+@cache
+def logs() -> tuple[Logs, Logs, Logs]:
+    """Requests with 6 to 9 candidates, with features; the folder lives as long as the tests do."""
+    folder = TemporaryDirectory(prefix="exactk-contract-")
+    KEPT.append(folder)
+    return planted_logs(Path(folder.name) / "log", num=400, features=True, sizes=(6, 9))
+
+
+KEPT: list[TemporaryDirectory[str]] = []
+
+
+@cache
+def ways(name: str) -> Mapping[str, Recommender]:
+    if name in LIBRARY and find_spec(LIBRARY[name]) is None:
+        pytest.skip(f"{LIBRARY[name]} is not installed; the extra 'rivals' brings it")
+    train, valid, _ = logs()
+    fit = resolve(OURS[name]) if name in OURS else method(name)
+    return fit(train, valid, TINY).ways
+
+
+def ragged() -> Batch:
+    """Twelve test requests of differing N, cards of 2 and 3, a quarter of the pairs forbidden, one item pinned."""
+    batch = next(iter(logs()[2].batches(12)))
+    B, N = batch.item.shape
+    generator = torch.Generator().manual_seed(3)
+    item = batch.item
+    apart = (item.unsqueeze(1) * 7 + item.unsqueeze(2) * 7) % 4 != 0  # symmetric, known by the items alone
+    graph = batch.graph & apart & ~torch.eye(N, dtype=torch.bool)
+    card_size = torch.where(torch.rand(B, generator=generator) < 0.5, 2, 3)
+    pinned = torch.zeros_like(batch.present)
+    free = replace(batch, graph=graph, card_size=card_size, card=None, clicked_position=None)
+    from exactk.problem.exact import cliques
+
+    completable = torch.from_numpy(cliques.completable(free.requests(), pinned.numpy()))
+    rows = completable.any(1)
+    pinned[0, completable[0].nonzero()[0]] = True
+    return replace(free, pinned=pinned).rows(rows)
+
+
+def permuted(batch: Batch, order: torch.Tensor) -> Batch:
+    """The same requests, candidates in another order: position p holds what was at order[p]."""
+    return replace(
+        batch,
+        item=batch.item[:, order],
+        present=batch.present[:, order],
+        graph=batch.graph[:, order][:, :, order],
+        pinned=batch.pinned[:, order],
+        group=batch.group[:, :, order],
+        item_features=None if batch.item_features is None else batch.item_features[:, order],
+    )
+
+
+def as_sets(cards: torch.Tensor) -> list[set[int]]:
+    return [set(row[row >= 0].tolist()) for row in cards]
+
+
+@pytest.fixture(params=[*RIVALS, *OURS])
+def recommenders(request: pytest.FixtureRequest) -> Mapping[str, Recommender]:
+    return ways(request.param)
+
+
+def test_cards_are_valid_and_exactly_k(recommenders: Mapping[str, Recommender]) -> None:
+    batch = ragged()
+    assert len(batch) >= 8
+    assert set(batch.card_size.tolist()) == {2, 3}
+    assert not batch.present.all()
+    for name, way in recommenders.items():
+        assert valid_cards(batch.requests(), way.recommend(batch).numpy()).all(), name
+
+
+def test_the_order_of_candidates_changes_no_card(recommenders: Mapping[str, Recommender]) -> None:
+    batch = ragged()
+    order = torch.randperm(batch.item.shape[1], generator=torch.Generator().manual_seed(9))
+    for name, way in recommenders.items():
+        straight = [set(order.argsort()[list(card)].tolist()) for card in as_sets(way.recommend(batch))]
+        assert as_sets(way.recommend(permuted(batch, order))) == straight, name
+
+
+def test_one_request_alone_gets_the_card_it_gets_in_a_batch(recommenders: Mapping[str, Recommender]) -> None:
+    batch = ragged()
+    for name, way in recommenders.items():
+        together = as_sets(way.recommend(batch))
+        alone = [as_sets(way.recommend(batch.rows(slice(b, b + 1))))[0] for b in range(len(batch))]
+        assert alone == together, name
+
+
+def test_asking_twice_gives_the_same(recommenders: Mapping[str, Recommender]) -> None:
+    batch = ragged()
+    for name, way in recommenders.items():
+        assert torch.equal(way.recommend(batch), way.recommend(batch)), name
+
+
+def test_strangers_are_served(recommenders: Mapping[str, Recommender]) -> None:
+    batch = ragged()
+    unknown = replace(batch, user=torch.zeros_like(batch.user), item=torch.zeros_like(batch.item))
+    for name, way in recommenders.items():
+        assert valid_cards(unknown.requests(), way.recommend(unknown).numpy()).all(), name

@@ -1,0 +1,209 @@
+"""Small parts of the service: settings, keys, the split, the batcher."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exactk.errors import ConfigError
+from exactk.serving.http.security import hash_key, is_known_key, new_key
+from exactk.serving.model.batching import Batcher, ClosedError, OverloadedError
+from exactk.serving.model.split import CHALLENGER, CHAMPION, arm_of
+from exactk.serving.settings import Settings, key_hashes_from, read_key_hashes
+
+
+def test_settings_survive_the_trip_to_a_worker() -> None:
+    settings = Settings(
+        model=Path("m"), log=Path("l"), key_hashes=("a" * 64,), cors_origins=("http://x",), explore=0.1
+    )
+    assert Settings.from_json(settings.to_json()) == settings
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"max_batch": 0}, "max_batch"),
+        ({"budget_ms": -1.0}, "budget_ms"),
+        ({"explore": 1.5}, "explore"),
+        ({"challenger_share": 0.5}, "challenger"),
+        ({"key_hashes": ("plain-key",)}, "SHA-256"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(wrong: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        Settings(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_unknown_setting_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="'colour'"):
+        Settings.from_json('{"colour": "red"}')
+
+
+def test_only_the_key_itself_opens() -> None:
+    key, digest = new_key()
+    assert is_known_key(key, ("0" * 64, digest))
+    assert not is_known_key(digest, (digest,))
+    assert not is_known_key(key + "x", (digest,))
+    assert not is_known_key(key, ())
+
+
+def test_key_hashes_come_from_variable_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXACTK_API_KEYS", f"web:{hash_key('one')}")
+    (tmp_path / "keys").write_text(
+        f"# team keys\n{hash_key('two')}\n\napp: {hash_key('three')}  # until May\n"
+    )
+    assert read_key_hashes(tmp_path / "keys") == (hash_key("one"), hash_key("two"), hash_key("three"))
+
+
+def test_a_plain_key_in_the_file_is_refused_without_being_shown(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        key_hashes_from("team:my-secret-key", "keys.txt")
+    assert "keys.txt" in str(caught.value)
+    assert "my-secret-key" not in str(caught.value)
+
+
+def test_an_empty_key_file_does_not_open_the_service(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("# none yet\n")
+    with pytest.raises(ConfigError, match="stand open"):
+        read_key_hashes(tmp_path / "keys")
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_key_hashes(tmp_path / "absent")
+
+
+def test_the_split_gives_the_challenger_its_share() -> None:
+    arms = [arm_of(f"u{n}", 0.2, "spring") for n in range(20_000)]
+    # 4 standard deviations of a binomial(20000, 0.2) share: 4 * sqrt(0.2 * 0.8 / 20000) = 0.0113.
+    assert abs(arms.count(CHALLENGER) / 20_000 - 0.2) < 0.0113
+
+
+@given(st.text() | st.integers(), st.floats(0, 1), st.floats(0, 1))
+def test_a_growing_share_never_moves_a_user_back(user: str | int, one: float, other: float) -> None:
+    small, large = sorted((one, other))
+    if arm_of(user, small, "salt") == CHALLENGER:
+        assert arm_of(user, large, "salt") == CHALLENGER
+
+
+def test_the_split_is_the_same_for_ever() -> None:
+    """Written down once: a change of the hash would move users between arms in mid-experiment."""
+    arms = [arm_of(f"u{n}", 0.5, "exactk") for n in range(8)]
+    assert arms == [CHAMPION] * 4 + [CHALLENGER] * 4
+    assert arm_of("anyone", 0.0, "exactk") == CHAMPION
+    assert arm_of("anyone", 1.0, "exactk") == CHALLENGER
+
+
+class Slow:
+    """Answers n with n + 1 in batches, noting their sizes, while the gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.sizes: list[int] = []
+
+    def __call__(self, numbers: Sequence[int]) -> list[int | Exception]:
+        self.sizes.append(len(numbers))
+        assert self.gate.wait(5)
+        return [ValueError(f"{n} is odd luck") if n == 13 else n + 1 for n in numbers]
+
+
+def test_a_lone_question_does_not_wait_for_company() -> None:
+    async def main() -> float:
+        batcher: Batcher[int, int] = Batcher(lambda numbers: [n + 1 for n in numbers], 32, 100)
+        await batcher.ask(1)  # starts the thread
+        started = time.perf_counter()
+        for n in range(20):
+            assert await batcher.ask(n) == n + 1
+        took = (time.perf_counter() - started) / 20
+        await batcher.close()
+        return took
+
+    assert asyncio.run(main()) < 0.02
+
+
+def test_those_who_arrive_while_the_engine_is_busy_share_the_next_run() -> None:
+    slow = Slow()
+
+    async def main() -> list[int]:
+        batcher: Batcher[int, int] = Batcher(slow, 32, 100)
+        first = batcher.enqueue(0)
+        await asyncio.sleep(0.05)
+        others = [batcher.enqueue(n) for n in range(1, 11)]
+        slow.gate.set()
+        answers = list(await asyncio.gather(first, *others))
+        await batcher.close()
+        return answers
+
+    assert asyncio.run(main()) == list(range(1, 12))
+    assert slow.sizes == [1, 10]
+
+
+def test_a_full_queue_refuses_at_the_door_and_the_rest_is_answered() -> None:
+    slow = Slow()
+
+    async def main() -> None:
+        batcher: Batcher[int, int] = Batcher(slow, 2, 3)
+        running = batcher.enqueue(0)
+        await asyncio.sleep(0.05)
+        waiting = [batcher.enqueue(n) for n in (1, 2, 3)]
+        with pytest.raises(OverloadedError):
+            batcher.enqueue(4)
+        slow.gate.set()
+        assert await asyncio.gather(running, *waiting) == [1, 2, 3, 4]
+        await batcher.close()
+        with pytest.raises(ClosedError):
+            batcher.enqueue(5)
+
+    asyncio.run(main())
+    assert slow.sizes == [1, 2, 1]
+
+
+def test_one_failure_stays_with_its_question() -> None:
+    slow = Slow()
+    slow.gate.set()
+
+    async def main() -> None:
+        batcher: Batcher[int, int] = Batcher(slow, 32, 100)
+        asked = [batcher.enqueue(n) for n in (12, 13, 14)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert answers[0] == 13
+        assert isinstance(answers[1], ValueError)
+        assert answers[2] == 15
+        await batcher.close()
+
+    asyncio.run(main())
+
+
+def test_closing_answers_everyone_who_waits() -> None:
+    slow = Slow()
+
+    async def main() -> None:
+        batcher: Batcher[int, int] = Batcher(slow, 2, 100)
+        asked = [batcher.enqueue(n) for n in range(7)]
+        await asyncio.sleep(0.02)
+        slow.gate.set()
+        await batcher.close()
+        assert [each.result() for each in asked] == list(range(1, 8))
+
+    asyncio.run(main())
+
+
+def test_a_client_that_went_away_takes_no_place_in_a_batch() -> None:
+    slow = Slow()
+
+    async def main() -> None:
+        batcher: Batcher[int, int] = Batcher(slow, 32, 100)
+        running = batcher.enqueue(0)
+        await asyncio.sleep(0.02)
+        gone, stays = batcher.enqueue(1), batcher.enqueue(2)
+        gone.cancel()
+        slow.gate.set()
+        assert list(await asyncio.gather(running, stays)) == [1, 3]
+        await batcher.close()
+
+    asyncio.run(main())
+    assert slow.sizes == [1, 1]
