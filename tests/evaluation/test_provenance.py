@@ -119,3 +119,8 @@ def test_a_rival_does_not_depend_on_our_own_models() -> None:
     assert {"exactk.models.pairvalue", "exactk.learning.phases", "exactk.settings.config"} <= ours
     assert "exactk.models.pairvalue" not in theirs
     assert {"exactk.models.reward", "exactk.learning.fit", "exactk.search.improve"} <= theirs
+
+
+def test_what_is_built_upon_the_package_is_followed_like_it() -> None:
+    places = {module for module, _ in reached([("exactk_lab.reproduce.methods", "paper")])}
+    assert {"exactk_lab.reproduce.methods", "exactk.learning.phases"} <= places

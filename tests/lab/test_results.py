@@ -36,9 +36,9 @@ def test_every_comparison_is_shown_in_full() -> None:
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
 def test_every_result_names_its_command_machine_and_commit(path: Path) -> None:
     document: dict[str, Any] = json.loads(path.read_text())
-    assert document["command"].startswith(("exactk ", "python -m exactk_lab.bench "))
+    assert document["command"].startswith(("exactk ", "python -m exactk"))
     assert document["rows"]
     assert document["machine"]["commit"]
     assert not document["quick"]
-    for goal in document["goals"]:
+    for goal in document.get("goals", ()):
         assert set(goal) == {"name", "measured", "goal", "met"}

@@ -49,9 +49,9 @@ def compare(
     from exactk.evaluation.compare import Existing, methods_for
     from exactk.evaluation.compare import compare as run
     from exactk.evaluation.figures import value_against_latency
+    from exactk.evaluation.machine import this_machine
     from exactk.evaluation.verdict import markdown, studio_table
     from exactk.rivals.contract import QUICK, Budget
-    from exactk_lab.bench.compare import document_of
 
     named = [name for name in methods or methods_for(quick) if name not in skip]
     chosen: list[Any] = [*named, *map(Existing.load, models)]
@@ -66,7 +66,8 @@ def compare(
     except KeyboardInterrupt as stopped:  # the command line's library would say nothing
         talk(f"exactk: {str(stopped) or 'interrupted'}")
         raise typer.Exit(130) from None
-    document = plain(document_of(found, quick, shlex.join(["exactk", *sys.argv[1:]])))
+    command = shlex.join(["exactk", *sys.argv[1:]])
+    document = plain({**found.as_dict(), "quick": quick, "machine": this_machine(), "command": command})
     if keep is not None:
         keep_json(document, keep)
     for model in models:

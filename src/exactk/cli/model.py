@@ -103,9 +103,9 @@ def evaluate(
 
     from exactk.data.dataset import Dataset
     from exactk.evaluation.logged import logged_estimates
+    from exactk.evaluation.machine import this_machine
     from exactk.evaluation.truth import true_figures
     from exactk.recommender import Recommender
-    from exactk_lab.bench.report import this_machine
 
     parts = dict(zip(("train", "valid", "test"), Dataset.open(data).split(split, seed=seed), strict=True))
     recommender = Recommender.load(model)

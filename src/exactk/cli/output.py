@@ -10,12 +10,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
-
-if TYPE_CHECKING:
-    from exactk_lab.bench.report import Report
 
 # Options that several commands share.
 RAY = typer.Option(False, "--ray", help="On a Ray cluster (extra `scale`).")
@@ -83,26 +80,6 @@ def _figure(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value)
-
-
-def emit_report(report: Report, as_json: bool, out: Path | None, command: str) -> None:
-    """Print a report, and keep it as a committed result where asked."""
-    document = plain({**report.as_dict(), "command": command})
-    if out is not None:
-        keep_json(document, out)
-    if as_json:
-        emit_json(document)
-        return
-    if report.rows:
-        columns = list(dict.fromkeys(key for row in report.rows for key in row))
-        emit_table(columns, [[row.get(column) for column in columns] for row in report.rows], report.name)
-    for goal in report.goals:
-        described = goal.as_dict()
-        emit(
-            f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.measured:.4g} (goal {described['goal']})"
-        )
-    for note in report.notes:
-        emit(note)
 
 
 @contextmanager

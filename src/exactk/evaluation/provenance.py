@@ -147,12 +147,15 @@ def _text(statement: ast.stmt) -> str:
 
 
 def _inside(module: str) -> bool:
-    return module.split(".")[0] == exactk.__name__
+    """Of this package, or of one beside it whose name says that it belongs to it."""
+    return module.split(".")[0].startswith(exactk.__name__)
 
 
 def _path(module: str) -> Path | None:
     """The file of one of our modules."""
-    place = HOME.joinpath(*module.split(".")[1:])
+    package, *parts = module.split(".")
+    home = HOME if package == exactk.__name__ else HOME.with_name(package)
+    place = home.joinpath(*parts)
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
 
 

@@ -1,6 +1,6 @@
-"""A comparison as a committed result: the table, what it was promised to show, the machine that made it.
+"""What a comparison was promised to show on our worlds; other data have a table and no goals.
 
-Knows the three worlds the promises are about; other data have a table and no goals.
+Knows finished comparisons, nothing of how they are made.
 """
 
 from __future__ import annotations
@@ -10,22 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from exactk.evaluation.table import Comparison, Row
-from exactk_lab.bench.report import Goal, this_machine
+from exactk_lab.bench.report import Goal
 
 POLICY, VALUE = "GAttN + RLfD", "pair value + exact"
 SURE = 0.01
 WITHIN = 0.99  # at strength 0, of the best rival's true value
-
-
-def document_of(found: Comparison, quick: bool, command: str) -> dict[str, Any]:
-    """What `exactk compare --json` prints and `results/` keeps."""
-    return {
-        **found.as_dict(),
-        "goals": [goal.as_dict() for goal in goals(found)],
-        "quick": quick,
-        "machine": this_machine(),
-        "command": command,
-    }
 
 
 def goals(found: Comparison) -> list[Goal]:

@@ -5,16 +5,11 @@ Knows no benchmark.
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
-from pathlib import Path
 from typing import Any, Literal
 
-PACKAGES = ("exactk", "numpy", "numba", "torch", "pyarrow", "ortools", "scipy", "networkx")
+from exactk.evaluation.machine import this_machine
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,7 @@ class Report:
     notes: Sequence[str] = ()
     seeds: Sequence[int] = ()
     quick: bool = False
-    machine: dict[str, Any] = field(default_factory=lambda: this_machine())
+    machine: dict[str, Any] = field(default_factory=this_machine)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values only."""
@@ -65,34 +60,3 @@ class Report:
             "seeds": list(self.seeds),
             "machine": self.machine,
         }
-
-
-def this_machine() -> dict[str, Any]:
-    """Cores, versions and commit: enough to know what a number was measured on."""
-    return {
-        "cores": os.cpu_count(),
-        "processor": platform.machine(),
-        "python": platform.python_version(),
-        "versions": {name: version for name in PACKAGES if (version := _version(name))},
-        "commit": _commit(),
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
-    """The checkout's commit, with a plus sign where the tree has changes; None outside a checkout."""
-    here = Path(__file__).parent
-    try:
-        head = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
-            cwd=here, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return head.stdout.strip()

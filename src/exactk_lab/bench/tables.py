@@ -16,6 +16,7 @@ from typing import Any
 from exactk.evaluation.table import Comparison, Row
 from exactk.evaluation.verdict import markdown
 from exactk_lab.bench import reproduced, service_tables, speed_tables
+from exactk_lab.bench.compare import goals
 
 CELLS = ((50, 4), (50, 6), (200, 4), (200, 10), (500, 10))
 DENSITY = 0.9
@@ -62,11 +63,12 @@ def full_comparison(document: dict[str, Any]) -> str:
         f"`{document['command']}`: {facts['train']:,} logged cards to train on, {facts['valid']:,} to tune on, "
         f"{facts['judged']:,} test requests; {budget['trials']} trials of at most {budget['epochs']} epochs each."
     )
-    goals = "\n".join(
-        f"- Goal {'met' if goal['met'] else 'missed'}: {goal['name']}: {goal['measured']:.4g} (goal {goal['goal']})."
-        for goal in document["goals"]
+    found = Comparison.of(document)
+    promises = "".join(
+        f"\n- Goal {'met' if goal.met else 'missed'}: {goal.name}: {goal.measured:.4g} (goal {goal.as_dict()['goal']})."
+        for goal in goals(found)
     )
-    return "\n\n".join([made, markdown(Comparison.of(document)).strip() + ("\n" + goals if goals else "")])
+    return f"{made}\n\n{markdown(found).strip()}{promises}"
 
 
 def short_comparison(document: dict[str, Any]) -> str:

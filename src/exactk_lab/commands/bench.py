@@ -13,7 +13,7 @@ from typing import Any, Literal
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import emit_json, emit_report, keep_json, plain, talk
+from exactk.cli.output import emit, emit_json, emit_table, keep_json, plain, talk
 from exactk.errors import ExactKError, InputError
 from exactk_lab.bench.report import Report
 
@@ -49,6 +49,26 @@ def bench(
     module = f"{name}_cuda" if name in ON_GPU and device == "cuda" else name
     report = _measured(module, quick, published)
     emit_report(report, as_json, _place(out, module), command="exactk " + " ".join(sys.argv[1:]))
+
+
+def emit_report(report: Report, as_json: bool, out: Path | None, command: str) -> None:
+    """Print a report, and keep it as a committed result where asked."""
+    document = plain({**report.as_dict(), "command": command})
+    if out is not None:
+        keep_json(document, out)
+    if as_json:
+        emit_json(document)
+        return
+    if report.rows:
+        columns = list(dict.fromkeys(key for row in report.rows for key in row))
+        emit_table(columns, [[row.get(column) for column in columns] for row in report.rows], report.name)
+    for goal in report.goals:
+        described = goal.as_dict()
+        emit(
+            f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.measured:.4g} (goal {described['goal']})"
+        )
+    for note in report.notes:
+        emit(note)
 
 
 def _measured(module: str, quick: bool, published: Path | None) -> Report:
