@@ -48,7 +48,7 @@ def run(folder: Path, told: Callable[[int], None] = lambda _: None) -> dict[str,
         nonlocal steps
         told(steps)
         steps += 1
-        return policy_step(policy, reward, 0.0, config.training, batch, progress, generator)
+        return policy_step(policy, reward, config.training, batch, progress, generator)
 
     task = Task("policy", policy, batches, BATCHES, loss)
     fit(task, FitSettings(epochs=STEPS // BATCHES, checkpoint_seconds=0.0), folder, resume=True)

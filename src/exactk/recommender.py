@@ -210,7 +210,7 @@ class Recommender:
         models, config = self.fitted.models, self.fitted.config
         if models.policy is not None:
             by_beam = self._compiled_beam(models.policy) if self.device.type == "cpu" else None
-            return PolicyWriter(models.policy, config.policy, models.value, config.reward.caution, by_beam)
+            return PolicyWriter(models.policy, config.policy, models.value, by_beam)
         if not isinstance(models.value, PairValue):
             raise ConfigError("this model has neither a policy nor a pair value to search")
         return PairValueSearch(models.value, config.pair_value)

@@ -39,7 +39,7 @@ AT_ONCE = 2048
 
 def policy_config(value: Config, overrides: list[str]) -> Config:
     """The preset `large`, its reward the pair value that is already trained, with settings changed by name."""
-    return replace(preset("large"), model="policy", pair_value=value.pair_value).with_overrides(overrides)
+    return replace(preset("large"), pair_value=value.pair_value).with_overrides(overrides)
 
 
 def pack(data: Path, model: Path, out: Path, overrides: list[str]) -> None:
@@ -180,9 +180,9 @@ def phase_2(policy: Policy, value: PairValue, config: Config, shown: Packed, hel
             yield shown.batch(order[number * size : (number + 1) * size])
 
     def loss(batch: Batch, progress: float, generator: Generator) -> Step:
-        return policy_step(policy, value, config.reward.caution, training, batch, progress, generator)
+        return policy_step(policy, value, training, batch, progress, generator)
 
-    writer = PolicyWriter(policy, config.policy, value, config.reward.caution)
+    writer = PolicyWriter(policy, config.policy, value)
 
     def validate() -> dict[str, float]:
         told: dict[str, list[Tensor]] = {"reward": [], "best_reward": []}
@@ -190,7 +190,7 @@ def phase_2(policy: Policy, value: PairValue, config: Config, shown: Packed, hel
             batch = held_out.batch(torch.arange(start, min(start + AT_ONCE, len(held_out))))
             assert batch.card is not None
             for name, cards in (("reward", writer.recommend(batch)), ("best_reward", batch.card)):
-                told[name].append(estimated_rewards(value, batch, cards.unsqueeze(1), 0.0).squeeze(1))
+                told[name].append(estimated_rewards(value, batch, cards.unsqueeze(1)).squeeze(1))
         return {name: float(torch.cat(found).mean()) for name, found in told.items()}
 
     return Task("policy", policy, batches, num_batches, loss, validate, "reward", higher_is_better=True)

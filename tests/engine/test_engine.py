@@ -49,7 +49,6 @@ def test_cards_are_the_models_own_whatever_the_rules(num_candidates: int, longes
         {"decoder_layers": 3, "encoder_layers": 3, "embedding_size": 5},
         {"beam": 1},
         {"beam": 6},
-        {"cell": "gru"},
         {"affinity": 4},
     ],
     ids=str,

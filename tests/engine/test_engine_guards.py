@@ -68,6 +68,6 @@ def test_a_training_step_stays_within_its_operations() -> None:
     batch = random_batch(BATCH, generator)
     assert batch.item.shape == (BATCH, N)
     with Counted() as counted:
-        step = policy_step(policy, reward, 0.0, config.training, batch, 0.0, generator)
+        step = policy_step(policy, reward, config.training, batch, 0.0, generator)
         step.loss.backward()  # type: ignore[no-untyped-call]
     assert counted.num <= TRAINING

@@ -71,7 +71,7 @@ def test_absent_candidates_are_left_out_and_found_cards_are_valid(exported: tupl
 
 @pytest.mark.parametrize(
     "settings",
-    [{"cell": "gru", "affinity": 4}, {"beam": 1}, {"beam": 9, "attention": "qkv"}, {"inputs": "features"}],
+    [{"affinity": 4}, {"beam": 1}, {"beam": 9, "attention": "qkv"}, {"inputs": "features"}],
     ids=str,
 )
 @torch.no_grad()

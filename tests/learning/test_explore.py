@@ -46,11 +46,10 @@ def expected_loss_gradient(num_samples: int, baseline: explore.Baseline) -> Tens
     """Gradient of the loss averaged over every possible draw of samples, each with its exact probability."""
     scores = table()
     log_prob, reward = path_log_probs(scores), rewards()
-    greedy = reward[log_prob.argmax()].reshape(1)
     total = torch.zeros((), dtype=torch.float64)
     for draw in product(range(len(PATHS)), repeat=num_samples):
         index = torch.tensor([draw])
-        advantage = explore.advantages(reward[index], baseline, greedy)
+        advantage = explore.advantages(reward[index], baseline)
         weight = log_prob[index].sum().exp().detach()
         total = total + weight * losses.reinforce_loss(log_prob[index], advantage).sum()
     torch.autograd.backward(total)
@@ -60,7 +59,7 @@ def expected_loss_gradient(num_samples: int, baseline: explore.Baseline) -> Tens
 
 @pytest.mark.parametrize(
     ("num_samples", "baseline"),
-    [(1, "none"), (2, "none"), (2, "leave_one_out"), (3, "leave_one_out"), (1, "greedy")],
+    [(1, "none"), (2, "none"), (2, "leave_one_out"), (3, "leave_one_out")],
 )
 def test_the_expected_reinforce_gradient_is_the_gradient_of_the_expected_reward(
     num_samples: int, baseline: explore.Baseline
@@ -88,12 +87,3 @@ def test_hill_climbing_keeps_the_best_sample_of_each_request() -> None:
 
 def test_rewards_are_rescaled_to_minus_one_and_one() -> None:
     assert explore.rescaled(torch.tensor([0.0, 0.5, 0.75, 1.0])).tolist() == [-1.0, 0.0, 0.5, 1.0]
-
-
-def test_a_schedule_is_linear_then_flat() -> None:
-    assert [explore.scheduled(2.0, 1.0, progress) for progress in (0.0, 0.5, 1.0, 3.0)] == [
-        2.0,
-        1.5,
-        1.0,
-        1.0,
-    ]

@@ -204,13 +204,6 @@ def test_weights_that_start_useful_are_kept_where_training_only_harms() -> None:
     assert weights(module) == before
 
 
-def test_validation_every_few_steps_also_closes_the_run() -> None:
-    module = Guess()
-    task = replace(noisy_loss(module), validate=lambda: {"score": 0.0}, score="score")
-    history = fit(task, FitSettings(epochs=2, validate_every=4))
-    assert [f["step"] for f in history if f["event"] == "valid"] == [4, 8, 10]
-
-
 def test_a_validation_score_that_is_not_a_number_is_never_the_best() -> None:
     module = Guess()
     task = replace(noisy_loss(module), validate=lambda: {"score": math.nan}, score="score")

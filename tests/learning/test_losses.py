@@ -125,17 +125,6 @@ def test_no_gradient_reaches_the_reward_through_the_reinforce_loss() -> None:
     assert log_prob.grad.item() == -0.5
 
 
-def test_entropy_counts_forbidden_positions_as_zero_and_only_steps_taken() -> None:
-    first = -sum(p * math.log(p) for p in (0.5, 0.3, 0.2))
-    second = -sum(p * math.log(p) for p in (0.25, 0.75))
-    assert losses.entropy(log_probs(), torch.tensor([[0, 1]])).item() == pytest.approx(first + second)
-    assert losses.entropy(log_probs(), torch.tensor([[0, -1]])).item() == pytest.approx(first)
-    scores = torch.tensor(SCORES, requires_grad=True)
-    torch.autograd.backward(losses.entropy(scores.log_softmax(dim=2), torch.tensor([[0, 1]])).sum())
-    assert scores.grad is not None
-    assert torch.isfinite(scores.grad).all()
-
-
 def test_the_reward_loss_is_the_log_loss() -> None:
     logits = torch.tensor([0.0, 2.0])
     loss = losses.reward_loss(logits, torch.tensor([True, False]))

@@ -169,7 +169,6 @@ def test_the_compiled_decoder_writes_the_guided_models_cards(inputs: str, triple
     policy = guided(3, triples, FEATURES, inputs, width=16, feed_forward_size=16)
     policy.pointer.pointer_vector.weight.normal_(generator=torch.Generator().manual_seed(1))
     decoder = CompiledDecoder(policy)
-    assert decoder.known
     for num_candidates, card_size in ((10, 3), (17, 4), (33, 6)):
         batch = with_features(batch_of(random_graphs(40, num_candidates, 0.9, card_size), card_size), 5)
         wanted = beam(policy.steps(batch), Feasible.of(batch), policy.config.beam).cards[:, 0]

@@ -48,10 +48,9 @@ def padded(batch: Batch, extra: int) -> Batch:
     )
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_probabilities_of_all_cards_sum_to_one_under_constraints(cell: str) -> None:
+def test_probabilities_of_all_cards_sum_to_one_under_constraints() -> None:
     graph = graph_of(6, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (1, 3), (4, 5)]).unsqueeze(0)
-    batch, policy = batch_of(graph, 3), small_policy(cell=cell)
+    batch, policy = batch_of(graph, 3), small_policy()
     orders = [order for card in valid_cards(batch, 0) for order in itertools.permutations(card)]
     scored = log_prob(policy.steps(batch), Feasible.of(batch), torch.tensor([orders]))
     assert len(orders) == 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import subprocess
@@ -24,11 +23,10 @@ from hypothesis import strategies as st
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
 from exactk.models.pairvalue import PairValue
-from exactk.search import Feasible
 from exactk.serving.log.collecting import collect
 from exactk.serving.model.answering import Answer, Answerer, Ladder, Question
 from exactk.serving.model.arms import Arm
-from exactk.serving.model.decoding import decoder_of, set_probability
+from exactk.serving.model.decoding import decoder_of
 from exactk.serving.model.quick import QuickBatches
 from exactk.serving.model.split import CHALLENGER, arm_of
 from exactk.serving.model.trials import trial_requests
@@ -308,18 +306,6 @@ def test_propensities_are_the_frequencies_with_which_cards_come(pair_value: Path
         assert len(set(told)) == 1
         # Four standard deviations of a share among 2000 draws.
         assert abs(len(told) / 2000 - told[0]) < 4 * np.sqrt(told[0] * (1 - told[0]) / 2000)
-
-
-def test_the_probability_of_a_sampled_set_is_the_sum_over_its_orders(data: Path) -> None:
-    model = fitted(data, "policy").fitted
-    batch = request_batch([Request("u1", tuple(ITEMS[:5]), 3)], model.vocabulary)
-    policy = model.models.policy
-    assert policy is not None
-    with torch.inference_mode():
-        steps, feasible = policy.steps(batch), Feasible.of(batch)
-        every = torch.tensor(list(itertools.combinations(range(5), 3)))
-        total = sum(float(set_probability(steps, feasible, card[None])) for card in every)
-    assert total == pytest.approx(1.0, abs=1e-5)
 
 
 def test_the_split_serves_each_user_by_one_arm_and_reports_both(

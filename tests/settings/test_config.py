@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exactk.errors import ConfigError
-from exactk.settings.config import Config, InputSizes, PolicyConfig
+from exactk.settings.config import RETIRED, Config, InputSizes, PolicyConfig
 from exactk.settings.presets import ABLATIONS, PRESETS, preset, read_settings
 
 
@@ -17,12 +17,32 @@ def test_the_paper_preset_holds_the_numbers_of_the_appendix() -> None:
     paper = preset("paper")
     assert (paper.policy.embedding_size, paper.policy.width, paper.policy.feed_forward_size) == (16, 32, 32)
     assert (paper.policy.encoder_layers, paper.policy.decoder_layers, paper.policy.heads) == (2, 2, 2)
-    assert (paper.policy.cell, paper.policy.attention, paper.policy.beam) == ("lstm", "shared", 3)
+    assert (paper.policy.attention, paper.policy.beam) == ("shared", 3)
     assert (paper.reward.kind, paper.reward.hidden_size, paper.reward.embedding_size) == ("pnn", 128, 16)
     training = paper.training
     assert (training.alpha, training.samples, training.hill_climbing) == (0.5, 5, True)
     assert (training.learning_rate, training.batch_size, training.epochs) == (0.001, 32, 10)
     assert (training.policy_sampling, training.target, training.baseline) == (True, "card", "none")
+
+
+def test_the_preset_for_a_gpu_trains_a_policy() -> None:
+    large = preset("large")
+    assert large.model == "policy"
+    assert large.policy.width > preset("best").policy.width
+
+
+def test_a_setting_that_is_gone_is_read_where_it_says_what_is_done_now() -> None:
+    written = preset("paper").to_dict()
+    written["policy"] |= {"cell": "lstm", "decoding": "beam", "improve_seconds": 0.0}
+    written["training"] |= {"validate_every": 0, "entropy": 0.0}
+    assert Config.from_dict(written) == preset("paper")
+
+
+@pytest.mark.parametrize("section", ["policy", "reward", "pair_value", "training"])
+def test_and_refused_by_name_where_it_asks_for_more(section: str) -> None:
+    for name in (full for full in RETIRED if full.startswith(f"{section}.")):
+        with pytest.raises(ConfigError, match=f"setting {name} is gone, and 'more' needs it"):
+            Config.from_dict({section: {name.split(".")[1]: "more"}})
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -37,7 +57,6 @@ def test_overrides_are_read_as_the_type_of_their_setting() -> None:
             "policy.beam=5",
             "training.alpha=1",
             "training.policy_sampling=False",
-            "training.entropy_end=0.01",
             "reward.kind=set",
             "model=pair_value",
         ]
@@ -46,9 +65,7 @@ def test_overrides_are_read_as_the_type_of_their_setting() -> None:
     assert config.training.alpha == 1.0
     assert isinstance(config.training.alpha, float)
     assert config.training.policy_sampling is False
-    assert config.training.entropy_end == 0.01
     assert (config.reward.kind, config.model) == ("set", "pair_value")
-    assert config.with_overrides(["training.entropy_end=none"]).training.entropy_end is None
 
 
 @pytest.mark.parametrize(

@@ -138,14 +138,9 @@ class CardGraph(nn.Module):
             before, kept = state.hidden[:, :, layer], state.cell[:, :, layer]
             from_input = nn.functional.linear(below, weights[0], weights[2])
             from_hidden = nn.functional.linear(before, weights[1], weights[3])
-            if pointer.is_lstm:
-                i, f, g, o = (from_input + from_hidden).chunk(4, -1)
-                kept = f.sigmoid() * kept + i.sigmoid() * g.tanh()
-                below = o.sigmoid() * kept.tanh()
-            else:
-                (r, z, n), (hr, hz, hn) = from_input.chunk(3, -1), from_hidden.chunk(3, -1)
-                z = (z + hz).sigmoid()
-                below = (1 - z) * (n + (r + hr).sigmoid() * hn).tanh() + z * before
+            i, f, g, o = (from_input + from_hidden).chunk(4, -1)
+            kept = f.sigmoid() * kept + i.sigmoid() * g.tanh()
+            below = o.sigmoid() * kept.tanh()
             hidden.append(below)
             cell.append(kept)
         return State(torch.stack(hidden, 2), torch.stack(cell, 2))

@@ -74,7 +74,7 @@ def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> Fitted:
 
 def _written_by(trained: phases.Trained, config: Config, chosen: Setting, score: float = math.nan) -> Fitted:
     assert trained.models.policy is not None
-    writer = PolicyWriter(trained.models.policy, config.policy, trained.models.value, config.reward.caution)
+    writer = PolicyWriter(trained.models.policy, config.policy, trained.models.value)
     return Fitted({"GAttN + RLfD": as_served(writer)}, chosen, score)
 
 
@@ -124,6 +124,5 @@ def configured(base: dict[str, Any], setting: Setting, budget: Budget, name: str
 def as_served(decider: PolicyWriter | PairValueSearch) -> Recommender:
     """The same cards by the compiled engine, where it can: what a service would run, so what is timed."""
     if isinstance(decider, PairValueSearch):
-        return CompiledPairSearch(decider.model, decider.config.time_limit_seconds or None)
-    usual = decider.config.decoding == "beam" and decider.config.improve_seconds == 0
-    return CompiledDecoder(decider.policy, threads=1) if usual else decider
+        return CompiledPairSearch(decider.model)
+    return CompiledDecoder(decider.policy, threads=1)

@@ -17,7 +17,7 @@ from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
-from exactk.search import Feasible, beam, exact, greedy, improve, sample
+from exactk.search import Feasible, beam, exact, greedy
 from exactk.settings.config import PairValueConfig, PolicyConfig
 
 
@@ -34,35 +34,21 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicyWriter:
-    """Cards written by the policy, then, where seconds are given for it, improved by swaps under the reward."""
+    """Cards written by the policy, their value told by the reward."""
 
     policy: Policy
     config: PolicyConfig
     reward: Ensemble | None = None
-    caution: float = 0.0
     by_beam: Callable[[Batch], Int[Tensor, "B K"]] | None = None  # the same cards as a beam's, sooner
 
     @torch.no_grad()
     def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
-        """One valid card per request, decoded as configured."""
-        cards = self._written(batch)
-        if self.reward is None or self.config.improve_seconds == 0:
-            return cards
-        reward, caution = self.reward, self.caution
-        return improve(
-            batch, cards, lambda tried: reward.cautious(batch, tried, caution), self.config.improve_seconds
-        )
-
-    def _written(self, batch: Batch) -> Int[Tensor, "B K"]:
-        config = self.config
-        if config.decoding == "beam" and config.beam > 1 and self.by_beam is not None:
+        """One valid card per request, by a beam of the configured width."""
+        width = self.config.beam
+        if width > 1 and self.by_beam is not None:
             return self.by_beam(batch)
         feasible, steps = Feasible.of(batch), self.policy.steps(batch)
-        if config.decoding == "greedy" or (config.decoding == "beam" and config.beam == 1):
-            return greedy(steps, feasible)
-        if config.decoding == "beam":
-            return beam(steps, feasible, config.beam).cards[:, 0]
-        return sample(steps, feasible, 1).cards[:, 0]
+        return greedy(steps, feasible) if width == 1 else beam(steps, feasible, width).cards[:, 0]
 
     @torch.no_grad()
     def decide(self, batch: Batch, prove_seconds: float = 0.0) -> Decision:
@@ -94,7 +80,7 @@ class PairValueSearch:
 
     @torch.no_grad()
     def decide(self, batch: Batch, prove_seconds: float = 0.0) -> Decision:  # noqa: ARG002 - proven as it is
-        """The best cards, or as good as the configured time limit allows, with their value and bound."""
+        """The best cards with their value and bound."""
         values = self.model.values(batch)
-        found = exact(batch, values.node, values.pair, self.config.time_limit_seconds or None)
+        found = exact(batch, values.node, values.pair)
         return Decision(found.cards, found.value + values.bias, found.bound + values.bias)

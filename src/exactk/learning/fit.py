@@ -46,12 +46,12 @@ class TrainingStopped(KeyboardInterrupt):
 class Step(NamedTuple):
     """What a task makes of one batch: the loss to descend, and scalars worth reporting.
 
-    With `back`, the gradients are in place already, and the loss is a number without a past.
+    With `has_gradients`, the gradients are in place already, and the loss is a number without a past.
     """
 
     loss: Float[Tensor, ""]
     figures: dict[str, Float[Tensor, ""]]
-    back: bool = False
+    has_gradients: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,7 @@ class Task:
     higher_is_better: bool = False
     weight: Callable[[int], float] = lambda _: 1.0
     starts_useful: bool = False  # the weights it starts with are validated, too, and may be the ones kept
-    steady: bool = (
-        False  # the loss depends on the batch alone, not on progress, and reads nothing from the device
-    )
+    recordable: bool = False  # the loss depends on the batch alone and reads nothing from the device
 
 
 def fit(
@@ -125,7 +123,7 @@ class _Run:
         self.ranks = ranks.current()
         self.lesson: Callable[[Batch, float, Generator], Step] = task.loss
         self.recorder: Recorder | None = None
-        if task.steady and self.device.type == "cuda" and self.ranks.world == 1:
+        if task.recordable and self.device.type == "cuda" and self.ranks.world == 1:
             self.recorder = Recorder(task.loss, self.optimiser.parameters, self.generator)
         self.epoch = self.batch = self.step = 0
         self.total_steps = settings.epochs * task.batches_per_epoch
@@ -155,7 +153,7 @@ class _Run:
         step = None if self.recorder is None else self.recorder(batch)
         if step is None:
             step = self.lesson(batch, self.step / self.total_steps, self.generator)
-        if not step.back:
+        if not step.has_gradients:
             self.optimiser.zero_grad()
             weight = self.task.weight(self.batch)
             (step.loss if weight == 1.0 else step.loss * weight).backward()  # type: ignore[no-untyped-call]
@@ -188,10 +186,7 @@ class _Run:
         self.tell({"event": "train", **told, "samples_per_second": round(rate, 1)})
 
     def validation_due(self) -> bool:
-        every = self.settings.validate_every
-        return self.task.validate is not None and (
-            self.done or (self.step % every if every else self.batch) == 0
-        )
+        return self.task.validate is not None and (self.done or self.batch == 0)
 
     def validate(self) -> None:
         """Measure on the validation data, keep the weights if they are the best so far, stop when none are for long."""
@@ -289,7 +284,7 @@ class _Run:
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Become the run that was saved; refuse one with other settings, which would train something else."""
         for name, value in saved.facts["settings"].items():
-            mine = getattr(self.settings, name)
+            mine = getattr(self.settings, name, value)  # a setting that is gone decides nothing
             if mine != value and name != "checkpoint_seconds":
                 raise ConfigError(
                     f"{self.path} was trained with {name} = {value}, now it is {mine}; restore the setting"

@@ -91,12 +91,6 @@ def reinforce_loss(log_prob: Float[Tensor, "B S"], advantage: Float[Tensor, "B S
     return -(advantage.detach() * log_prob).mean(dim=1)
 
 
-def entropy(log_probs: Float[Tensor, "B K N"], path: Int[Tensor, "B K"]) -> Float[Tensor, "B"]:
-    """Entropy of each step's distribution, in nats, summed over the steps that the path takes."""
-    plogp = log_probs.exp() * log_probs.clamp(min=-1e4)  # a forbidden position: 0 x -10,000, never 0 x -inf
-    return -torch.where(path != NOTHING, plogp.sum(dim=2), 0.0).sum(dim=1)
-
-
 def reward_loss(logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> Float[Tensor, "B"]:
     """Log loss of a predicted click (eq. 17)."""
     return functional.binary_cross_entropy_with_logits(logits, clicked.to(logits.dtype), reduction="none")

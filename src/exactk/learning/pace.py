@@ -23,7 +23,6 @@ class FitSettings:
     weight_decay: float = 0.0
     clip_norm: float = 0.0
     patience: int = 0  # validations without a better score before stopping
-    validate_every: int = 0  # steps; 0: at the end of each epoch
     checkpoint_seconds: float = 30.0
     seed: int = 0
     device: str = "cpu"
@@ -40,7 +39,6 @@ def fit_settings(
         weight_decay=phase.weight_decay,
         clip_norm=common.clip_norm,
         patience=phase.patience,
-        validate_every=common.validate_every,
         checkpoint_seconds=common.checkpoint_seconds,
         seed=common.seed,
         device=device,

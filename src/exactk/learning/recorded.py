@@ -1,6 +1,6 @@
 """A training step on a GPU, recorded once and replayed: hundreds of small launches become one.
 
-Knows no model: a task says whether its loss may be recorded (`Task.steady`). Where a batch is of another kind than
+Knows no model: a task says whether its loss may be recorded (`Task.recordable`). Where a batch is of another kind than
 those recorded, or cannot be, the step is taken as usual.
 """
 
@@ -83,7 +83,7 @@ class Recorder:
             with torch.cuda.graph(graph):
                 step = self._walk(held)
         figures = {name: value.detach() for name, value in step.figures.items()}
-        told = step._replace(loss=step.loss.detach(), figures=figures, back=True)
+        told = step._replace(loss=step.loss.detach(), figures=figures, has_gradients=True)
         return Recording(graph, held, told, [p.grad for p in self.parameters])
 
     def _walk(self, batch: Batch) -> Step:

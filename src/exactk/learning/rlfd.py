@@ -18,30 +18,10 @@ from exactk.learning.fit import Step
 from exactk.models.ensemble import Ensemble
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
-from exactk.search import Feasible, greedy, sample
+from exactk.search import Feasible, sample
 from exactk.search.sample import Distributions, log_prob_of
 from exactk.search.steps import Steps, log_probabilities
 from exactk.settings.config import TrainingConfig
-
-
-class Stage(NamedTuple):
-    """What of the settings changes as training goes on."""
-
-    from_reward: bool  # REINFORCE has begun
-    temperature: float
-    bonus: float  # per nat of entropy
-
-    @classmethod
-    def at(cls, config: TrainingConfig, has_reward: bool, progress: float) -> Stage:
-        """After this share of all steps."""
-        begun = has_reward and config.alpha < 1 and progress * config.epochs >= config.warm_start_epochs
-        temperature_end = config.temperature_end or config.temperature
-        entropy_end = config.entropy if config.entropy_end is None else config.entropy_end
-        return cls(
-            begun,
-            explore.scheduled(config.temperature, temperature_end, progress),
-            explore.scheduled(config.entropy, entropy_end, progress),
-        )
 
 
 class Paths(NamedTuple):
@@ -56,22 +36,21 @@ class Paths(NamedTuple):
 def policy_step(
     policy: Policy,
     reward: Ensemble | None,
-    caution: float,
     config: TrainingConfig,
     batch: Batch,
     progress: float,
     generator: Generator,
 ) -> Step:
     """L = alpha L_S + (1 - alpha) L_R (eq. 21) on one batch; the encoder runs once, the decoder once with gradient."""
-    stage = Stage.at(config, reward is not None, progress)
-    learns_from_reward, temperature = stage.from_reward, stage.temperature
+    warm = progress * config.epochs < config.warm_start_epochs
+    learns_from_reward = reward is not None and config.alpha < 1 and not warm
     if config.shuffle_card and batch.card is not None:
         batch = replace(batch, card=shuffled(batch.card, generator))
     feasible, steps = Feasible.of(batch), policy.steps(batch)
     if reward is not None and learns_from_reward:
-        paths = explored_paths(steps, reward, caution, config, batch, feasible, temperature, generator)
+        paths = explored_paths(steps, reward, config, batch, feasible, generator)
     else:
-        paths = supervised_path(steps, config, batch, feasible, temperature, generator)
+        paths = supervised_path(steps, config, batch, feasible, generator)
     scores = steps.replay(paths.cards)  # B P K N
     figures: dict[str, Tensor] = {}
     rows = batch.clicked if batch.clicked is not None else torch.ones_like(batch.user, dtype=torch.bool)
@@ -84,16 +63,12 @@ def policy_step(
     if paths.advantage is not None and paths.reward is not None:
         A = paths.advantage.shape[1]
         tempered = Distributions(
-            log_probabilities(scores[:, -A:], paths.allowed[:, -A:], temperature), paths.allowed[:, -A:]
+            log_probabilities(scores[:, -A:], paths.allowed[:, -A:], config.temperature),
+            paths.allowed[:, -A:],
         )
         log_prob = log_prob_of(paths.cards[:, -A:], tempered)
         loss = loss + (1.0 - config.alpha) * losses.reinforce_loss(log_prob, paths.advantage).mean()
         figures["reward"] = paths.reward.mean()
-    if stage.bonus:
-        log_probs = log_probabilities(scores[:, -1], paths.allowed[:, -1])
-        spread = losses.entropy(log_probs, paths.cards[:, -1]).mean()
-        figures["entropy"] = spread.detach()
-        loss = loss - stage.bonus * spread
     return Step(loss, figures)
 
 
@@ -124,13 +99,12 @@ def supervised_path(
     config: TrainingConfig,
     batch: Batch,
     feasible: Feasible,
-    temperature: float,
     generator: Generator,
 ) -> Paths:
     """The one path of pure supervision: the policy's own card under policy sampling, else the demonstration."""
     if config.policy_sampling:
         with torch.no_grad():
-            drawn = sample(steps, feasible, 1, temperature, generator)
+            drawn = sample(steps, feasible, 1, config.temperature, generator)
         return Paths(drawn.cards, drawn.allowed, None, None)
     assert batch.card is not None
     card = fitted(batch.card, feasible.longest).unsqueeze(1)  # B 1 K
@@ -141,21 +115,15 @@ def supervised_path(
 def explored_paths(
     steps: Steps[Any],
     reward: Ensemble,
-    caution: float,
     config: TrainingConfig,
     batch: Batch,
     feasible: Feasible,
-    temperature: float,
     generator: Generator,
 ) -> Paths:
     """Samples of the whole batch in one roll-out, judged; those to learn from, after the path that is supervised."""
-    drawn = sample(steps, feasible, config.samples, temperature, generator)
-    rewards = estimated_rewards(reward, batch, drawn.cards, caution)  # B S
-    greedy_rewards = None
-    if config.baseline == "greedy":
-        card = greedy(steps, feasible).unsqueeze(1)
-        greedy_rewards = estimated_rewards(reward, batch, card, caution).squeeze(1)
-    advantage = explore.advantages(rewards, config.baseline, greedy_rewards)
+    drawn = sample(steps, feasible, config.samples, config.temperature, generator)
+    rewards = estimated_rewards(reward, batch, drawn.cards)  # B S
+    advantage = explore.advantages(rewards, config.baseline)
     cards, allowed = drawn.cards, drawn.allowed
     if config.hill_climbing:
         best_cards, best_allowed, advantage = explore.best_of(rewards, cards, allowed, advantage)
@@ -164,16 +132,14 @@ def explored_paths(
         cards = torch.cat([cards[:, first], best_cards], dim=1)
         allowed = torch.cat([allowed[:, first], best_allowed], dim=1)
     if config.alpha > 0 and not config.policy_sampling:
-        shown = supervised_path(steps, config, batch, feasible, temperature, generator)
+        shown = supervised_path(steps, config, batch, feasible, generator)
         cards, allowed = torch.cat([shown.cards, cards], dim=1), torch.cat([shown.allowed, allowed], dim=1)
     return Paths(cards, allowed, advantage, rewards)
 
 
-def estimated_rewards(
-    reward: Ensemble, batch: Batch, cards: Int[Tensor, "B S K"], caution: float
-) -> Float[Tensor, "B S"]:
-    """R(A, u) of eq. 20, from the estimator's opinion less its doubt."""
-    return explore.rescaled(reward.cautious(batch, cards, caution).sigmoid())
+def estimated_rewards(reward: Ensemble, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
+    """R(A, u) of eq. 20."""
+    return explore.rescaled(reward(batch, cards).sigmoid())
 
 
 def shuffled(card: Int[Tensor, "B K"], generator: Generator) -> Int[Tensor, "B K"]:

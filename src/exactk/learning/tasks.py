@@ -138,17 +138,17 @@ def policy_task(
     measure: Measure,
 ) -> Task:
     """Phase 2: RLfD. Validation decodes as the recommender will, and says what `measure` and the reward make of it."""
-    training, caution = config.training, config.reward.caution
+    training = config.training
 
     def loss(batch: Batch, progress: float, generator: Generator) -> Step:
         if training.demonstrations == "exact":
             assert isinstance(reward, PairValue)  # the settings saw to it
             batch = shown_the_best(reward, batch)
         with mixed_precision(data.device, training.precision), fused():
-            return policy_step(policy, reward, caution, training, batch, progress, generator)
+            return policy_step(policy, reward, training, batch, progress, generator)
 
     fused = Fused(policy) if training.compile and data.device.type == "cuda" else nullcontext
-    writer = PolicyWriter(policy, config.policy, reward, caution)
+    writer = PolicyWriter(policy, config.policy, reward)
 
     def validate() -> dict[str, float]:
         told: dict[str, list[Tensor]] = {}
@@ -156,7 +156,7 @@ def policy_task(
             cards = writer.recommend(batch)
             figures = measure(cards, batch)
             if reward is not None:
-                figures["reward"] = estimated_rewards(reward, batch, cards.unsqueeze(1), caution).squeeze(1)
+                figures["reward"] = estimated_rewards(reward, batch, cards.unsqueeze(1)).squeeze(1)
             for name, values in figures.items():
                 told.setdefault(name, []).append(values.double().cpu())
         return {name: float(ranks.gathered(torch.cat(values)).nanmean()) for name, values in told.items()}
@@ -168,7 +168,7 @@ def policy_task(
         batches_per_epoch=data.train.num_batches(training.batch_size),
         loss=loss,
         validate=None if data.valid is None or training.choose_by == "last" else validate,
-        steady=steady(training) and (reward is None or isinstance(reward, Reward)),
+        recordable=recordable(training) and (reward is None or isinstance(reward, Reward)),
         score="reward" if training.choose_by == "reward" and reward is not None else "precision",
         higher_is_better=True,
         weight=data.train_weight(training.batch_size),
@@ -176,15 +176,9 @@ def policy_task(
     )
 
 
-def steady(training: TrainingConfig) -> bool:
+def recordable(training: TrainingConfig) -> bool:
     """Whether a step's loss is the same function of its batch from the first step to the last, and never looks."""
-    return (
-        training.temperature_end in (None, training.temperature)
-        and training.entropy_end in (None, training.entropy)
-        and not training.warm_start_epochs
-        and training.baseline != "greedy"
-        and training.demonstrations == "logged"
-    )
+    return not training.warm_start_epochs and training.demonstrations == "logged"
 
 
 @torch.no_grad()

@@ -26,7 +26,6 @@ class Affinity(nn.Module):
         inputs: Inputs,
         sizes: InputSizes,
         rank: int,
-        dropout: float = 0.0,
         pace: float = 1.0,
         memory: float = 0.0,
     ) -> None:
@@ -43,7 +42,6 @@ class Affinity(nn.Module):
         num_pairs = min(sizes.num_users * sizes.num_items, MOST_PAIRS)
         self.pairs = nn.Parameter(torch.zeros(num_pairs)) if memory else None
         self.rank, self.num_items = rank, sizes.num_items
-        self.dropout = nn.Dropout(dropout)
         self.pace, self.memory = pace, memory
 
     @torch.no_grad()
@@ -74,8 +72,8 @@ class Affinity(nn.Module):
         q = self.pace * summed(self.items, item, self.from_item, item_features)  # B N r+1
         scores: Tensor = q[..., -1]
         if self.rank:
-            p = self.dropout(self.pace * summed(self.users, user, self.from_user, user_features))  # B r
-            scores = (self.dropout(q[..., :-1]) @ p.unsqueeze(-1)).squeeze(-1) + scores
+            p = self.pace * summed(self.users, user, self.from_user, user_features)  # B r
+            scores = (q[..., :-1] @ p.unsqueeze(-1)).squeeze(-1) + scores
         if self.pairs is not None:
             # At most 1: a click would be learned by heart, and is new each time; what was passed over counts.
             place = (user.unsqueeze(-1) * self.num_items + item) % len(self.pairs)

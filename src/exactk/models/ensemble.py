@@ -28,8 +28,3 @@ class Ensemble(nn.Module):
     def forward(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
         """The logit of every card's click probability (-1: no item, in a card shorter than the longest)."""
         return self.member_logits(batch, cards).mean(0)
-
-    def cautious(self, batch: Batch, cards: Int[Tensor, "B S K"], caution: float) -> Float[Tensor, "B S"]:
-        """The logit less `caution` deviations of the members: the best of many guesses is a lucky guess."""
-        logits = self.member_logits(batch, cards)
-        return logits.mean(0) - caution * logits.std(0, correction=0)

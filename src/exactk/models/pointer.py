@@ -25,23 +25,20 @@ class Encoded(NamedTuple):
 
 
 class State(NamedTuple):
-    """Before a choice, S rows per request: d_t is the last layer's hidden vector. A GRU leaves cell alone."""
+    """Before a choice, S rows per request: d_t is the last layer's hidden vector."""
 
     hidden: Float[Tensor, "B S L D"]
     cell: Float[Tensor, "B S L D"]
 
 
 class Pointer(nn.Module):
-    """g(d, a) as stacked LSTM or GRU cells; glimpse and pointer as additive attention over the nodes."""
+    """g(d, a) as stacked LSTM cells; glimpse and pointer as additive attention over the nodes."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
         D = config.width
         self.num_layers = config.decoder_layers
-        self.is_lstm = config.cell == "lstm"
-        self.recurrent = (nn.LSTM if self.is_lstm else nn.GRU)(
-            D, D, num_layers=config.decoder_layers, batch_first=True
-        )
+        self.recurrent = nn.LSTM(D, D, num_layers=config.decoder_layers, batch_first=True)
         self.keys = nn.Linear(D, 2 * D, bias=False)  # [W_D2; W_D4]
         self.glimpse_query = nn.Linear(D, D, bias=False)  # W_D1
         self.glimpse_vector = nn.Linear(D, 1, bias=False)  # v_D1
@@ -102,10 +99,7 @@ class Pointer(nn.Module):
         before, kept = (part.reshape(B * S, L, D).unbind(1) for part in state)
         hidden, cell = [], []
         for layer, weights in enumerate(self.recurrent.all_weights):
-            if self.is_lstm:
-                below, carried = torch.lstm_cell(below, (before[layer], kept[layer]), *weights)
-            else:
-                below, carried = torch.gru_cell(below, before[layer], *weights), kept[layer]
+            below, carried = torch.lstm_cell(below, (before[layer], kept[layer]), *weights)
             hidden.append(below)
             cell.append(carried)
         return State(*(torch.stack(part, 1).view(B, S, L, D) for part in (hidden, cell)))

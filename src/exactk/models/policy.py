@@ -50,7 +50,6 @@ class Policy(nn.Module):
                 config.inputs,
                 sizes,
                 config.affinity,
-                config.affinity_dropout,
                 config.affinity_pace,
                 config.memory,
             )

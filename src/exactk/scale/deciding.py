@@ -23,7 +23,7 @@ def fast_decide(recommender: Recommender) -> Decide:
     """For batches of requests that have a valid card."""
     decider = recommender.decider
     if isinstance(decider, PairValueSearch):
-        search = CompiledPairSearch(decider.model, decider.config.time_limit_seconds or None)
+        search = CompiledPairSearch(decider.model)
         return lambda batch: _by_value(search, batch)
     return recommender.decide
 

@@ -5,7 +5,7 @@ Knows no network. Drawing and scoring go through one mask and one softmax, so th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -33,14 +33,6 @@ class Distributions(NamedTuple):
     allowed: Bool[Tensor, "B S K N"]
 
 
-@runtime_checkable
-class Drawing(Protocol):
-    """A `Steps` that can draw whole cards by itself, as `rolled_out` would; None where it cannot."""
-
-    def draw(self, feasible: Feasible, uniform: Float[Tensor, "K B S"], temperature: float) -> Sampled | None:
-        """Cards decided by the numbers given."""
-
-
 def sample(
     steps: Steps[Any],
     feasible: Feasible,
@@ -54,9 +46,7 @@ def sample(
     """
     shape = (feasible.longest, len(feasible.open), num_samples)
     uniform = torch.rand(shape, generator=generator, device=feasible.open.device)
-    drawn = steps.draw(feasible, uniform, temperature) if isinstance(steps, Drawing) else None
-    if drawn is None:
-        drawn = rolled_out(steps, feasible, uniform, temperature)
+    drawn = rolled_out(steps, feasible, uniform, temperature)
     if not torch.is_grad_enabled():
         return drawn
     along = distributions(steps, feasible, drawn.cards, temperature, drawn.allowed)

@@ -16,6 +16,20 @@ from exactk.settings.sections import Section, checked, parsed, refuse_unknown, s
 Inputs = Literal["both", "ids", "features", "auto"]
 Schedule = Literal["constant", "cosine"]
 
+# Settings there once were, and the one value of each that means what is done now: models saved with it load as ever.
+RETIRED: dict[str, Any] = {
+    "policy.cell": "lstm",
+    "policy.affinity_dropout": 0.0,
+    "policy.decoding": "beam",
+    "policy.improve_seconds": 0.0,
+    "reward.caution": 0.0,
+    "pair_value.time_limit_seconds": 0.0,
+    "training.temperature_end": None,
+    "training.entropy": 0.0,
+    "training.entropy_end": None,
+    "training.validate_every": 0,
+}
+
 
 @dataclass(frozen=True)
 class InputSizes(Section):
@@ -42,16 +56,12 @@ class PolicyConfig(Section):
     heads: int = setting(2, least=1)  # M
     feed_forward_size: int = setting(32, least=1)
     attention: Literal["shared", "qkv"] = "shared"  # "shared": softmax(EE^T/sqrt d)E as in the paper
-    cell: Literal["lstm", "gru"] = "lstm"
     decoder_layers: int = setting(2, least=1)
     affinity: int = setting(0, least=0)  # rank of <p_u, q_i> + b_i, added to every step's scores; 0: none
-    affinity_dropout: float = setting(0.0, least=0, most=0.9)  # of p_u and q_i
     affinity_pace: float = setting(1.0, least=0.01)  # how many times faster than the network they learn
     memory: float = setting(0.0, least=0)  # pace of a number m_ui of its own for every user and item; 0: none
     guided: bool = False  # every step's scores hold what each item would add by the pair value
-    decoding: Literal["beam", "greedy", "sample"] = "beam"
-    beam: int = setting(3, least=1)
-    improve_seconds: float = setting(0.0, least=0)  # budget of swaps under the reward; 0: none
+    beam: int = setting(3, least=1)  # 1: greedy
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,7 +85,6 @@ class RewardConfig(Section):
     layers: int = setting(1, least=0)  # "set" only
     heads: int = setting(2, least=1)  # "set" only
     members: int = setting(1, least=1)  # independently initialised copies, averaged
-    caution: float = setting(0.0, least=0)  # rewards: mean logit minus so many deviations of the members
     dropout: float = setting(0.0, least=0, most=0.9)
     epochs: int = setting(10, least=1)
     batch_size: int = setting(32, least=1)
@@ -113,7 +122,6 @@ class PairValueConfig(Section):
     schedule: Schedule = "constant"  # "cosine": down to zero over the epochs
     weight_decay: float = setting(0.0, least=0)
     patience: int = setting(0, least=0)
-    time_limit_seconds: float = setting(0.0, least=0)  # per request, for the exact search; 0: none
 
 
 @dataclass(frozen=True)
@@ -132,11 +140,8 @@ class TrainingConfig(Section):
     shuffle_card: bool = True  # the paper: items of a card are randomly permuted
     samples: int = setting(5, least=1)  # m, cards drawn per request
     hill_climbing: bool = True  # learn from the best of the m samples rather than from all of them
-    baseline: Literal["none", "leave_one_out", "greedy"] = "none"
+    baseline: Literal["none", "leave_one_out"] = "none"
     temperature: float = setting(1.0, least=1e-3)
-    temperature_end: float | None = setting(None, least=1e-3)  # linear over the epochs; none: constant
-    entropy: float = setting(0.0, least=0)  # bonus per nat of the policy's entropy
-    entropy_end: float | None = setting(None, least=0)
     warm_start_epochs: int = setting(0, least=0)  # first epochs with the supervised loss alone
     epochs: int = setting(10, least=1)
     batch_size: int = setting(32, least=1)
@@ -146,7 +151,6 @@ class TrainingConfig(Section):
     clip_norm: float = setting(0.0, least=0)  # of the gradient; 0: no clipping
     patience: int = setting(0, least=0)
     choose_by: Literal["precision", "reward", "last"] = "precision"  # which weights are kept, by validation
-    validate_every: int = setting(0, least=0)  # steps; 0: once an epoch
     checkpoint_seconds: float = setting(30.0, least=0)
     seed: int = setting(0, least=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -221,9 +225,13 @@ class Config(Section):
             if not isinstance(value, Mapping):
                 raise ConfigError(f"setting {name} is a group of settings, got {value!r}")
             hints = get_type_hints(type(current))
-            for inner in value:
+            changes = {}
+            for inner, given in value.items():
+                if f"{name}.{inner}" in RETIRED:
+                    refuse_retired(f"{name}.{inner}", given)
+                    continue
                 refuse_unknown(inner, list(hints), f"{name}.")
-            changes = {inner: checked(f"{name}.{inner}", v, hints[inner]) for inner, v in value.items()}
+                changes[inner] = checked(f"{name}.{inner}", given, hints[inner])
             changed[name] = replace(current, **changes)  # type: ignore[type-var]
         return replace(config, **changed)  # all at once: groups of settings may need each other
 
@@ -246,3 +254,11 @@ class Config(Section):
             value = parsed(name.strip(), raw.strip(), get_type_hints(type(owner))[inner])
             (values.setdefault(section, {}) if section else values)[inner] = value
         return Config.from_dict(values, base=self)
+
+
+def refuse_retired(name: str, value: Any) -> None:
+    """A setting that is gone may still be written down with the value that changes nothing."""
+    if value != RETIRED[name]:
+        raise ConfigError(
+            f"setting {name} is gone, and {value!r} needs it: leave it out, or use the exactk this was written for"
+        )

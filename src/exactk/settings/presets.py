@@ -74,9 +74,10 @@ PRESETS: dict[str, Config] = {
         training=TrainingConfig(epochs=2),
     ),
 }
-# What `best` is on a GPU: a larger policy, more samples, more epochs.
+# GAttN for a GPU: taught by the best cards under the pair value of `best`; wider, more samples, more epochs.
 PRESETS["large"] = replace(
     PRESETS["best"],
+    model="policy",
     policy=replace(PRESETS["best"].policy, width=128, heads=8, feed_forward_size=256, encoder_layers=3),
     training=replace(
         PRESETS["best"].training, alpha=0.01, samples=16, warm_start_epochs=12, epochs=24, batch_size=1024

@@ -95,7 +95,7 @@ def speeds(config: Config, quick: bool) -> list[float]:
     policy = Policy(config.policy, SIZES, Generator().manual_seed(1))
 
     def loss(batch: Batch, progress: float, g: Generator) -> Step:
-        return policy_step(policy, reward, 0.0, config.training, batch, progress, g)
+        return policy_step(policy, reward, config.training, batch, progress, g)
 
     task = Task("policy", policy, source, steps, loss)
     rates: list[float] = []

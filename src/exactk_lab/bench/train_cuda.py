@@ -91,9 +91,9 @@ def task_of(
 
     def loss(batch: Batch, progress: float, generator: Generator) -> Step:
         with torch.autocast("cuda", torch.bfloat16, enabled=halved), context():
-            return policy_step(policy, reward, 0.0, config.training, batch, progress, generator)
+            return policy_step(policy, reward, config.training, batch, progress, generator)
 
-    return Task("policy", policy, source, num_batches, loss, steady=recorded)
+    return Task("policy", policy, source, num_batches, loss, recordable=recorded)
 
 
 def made_models(config: Config, sizes: InputSizes) -> tuple[Policy, Reward]:

@@ -44,23 +44,19 @@ class CompiledDecoder:
     @torch.no_grad()
     def refresh(self) -> None:
         """Pack the policy's weights as they are now."""
-        self.known = self.policy.pointer.is_lstm
         vectors = self.policy.inputs.vectors
         none = np.zeros((0, 0), np.float32)
         self._tables = (
             none if vectors.users is None else plain(vectors.users.weight),
             none if vectors.items is None else plain(vectors.items.weight),
         )
-        if self.known:
-            self._sizes = sizes_of(self.policy)
-            self._weights = packed(self.policy, self._sizes)
-            self._guide = None if self.policy.guide is None else CompiledGuide(self.policy.guide)
+        self._sizes = sizes_of(self.policy)
+        self._weights = packed(self.policy, self._sizes)
+        self._guide = None if self.policy.guide is None else CompiledGuide(self.policy.guide)
 
     @torch.no_grad()
     def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
         """One valid card per request, positions in order of choice, -1 beyond a card's size."""
-        if not self.known:
-            return self._by_model(batch)
         B, N = batch.item.shape
         requests = batch.requests()
         sizes = requests.card_size

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from exactk.model_folder import Fitted
 from exactk.models.pairvalue import PairValue, Values
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
-from exactk.search import Feasible, beam, greedy, log_prob
+from exactk.search import Feasible, beam, greedy
 from exactk.search.exact import as_weights
 from exactk.search.greedy import greedy_by_weight
 
@@ -105,9 +104,7 @@ class Decoder:
             method = "beam, explored"
         else:
             cards = writer.recommend(batch)
-            sampled = writer.config.decoding == "sample"
-            propensity = set_probability(steps, feasible, cards) if sampled else _sure(cards)
-            method = writer.config.decoding
+            propensity, method = _sure(cards), "beam"
         logit = self._logit(batch, cards)
         return Decoded(cards, logit, torch.full_like(logit, torch.inf), propensity, (method,) * len(batch))
 
@@ -175,23 +172,13 @@ def _share(seconds: float, batch: Batch) -> float:
     return max(seconds / 2 / len(batch), 1e-4)
 
 
-def set_probability(steps: Any, feasible: Feasible, cards: Int[Tensor, "B K"]) -> Float[Tensor, B]:
-    """The probability that sampling writes this card, in whatever order: the sum over its orders."""
-    K = cards.shape[1]
-    if feasible.ragged or K > 6:
-        return torch.full((len(cards),), torch.nan, dtype=torch.float64)
-    orders = torch.tensor(list(permutations(range(K))))
-    return log_prob(steps, feasible, cards[:, orders]).double().logsumexp(1).exp()
-
-
 def decoder_of(fitted: Fitted, decider: PolicyWriter | PairValueSearch, explore: float) -> Decoder:
-    """The decoder of a trained model; swaps under a time budget are left to the offline door."""
+    """The decoder of a trained model."""
     if isinstance(decider, PairValueSearch):
         return Decoder(fitted, decider, explore, CompiledPairSearch(decider.model))
     # Served by one thread each, and held against the model itself (`checked`): not by the recommender's own engine.
-    decider = replace(decider, config=replace(decider.config, improve_seconds=0.0), by_beam=None)
-    by_beam = decider.config.decoding == "beam" and decider.config.beam > 1
-    compiled = CompiledDecoder(decider.policy, threads=1) if by_beam else None
+    decider = replace(decider, by_beam=None)
+    compiled = CompiledDecoder(decider.policy, threads=1) if decider.config.beam > 1 else None
     return Decoder(fitted, decider, explore, compiled)
 
 
