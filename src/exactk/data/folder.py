@@ -94,6 +94,7 @@ class Folder:
         present = item >= 0
         card = padded(rows, index.card_start, index.card, _width(card_size))  # B K
         size = np.where(card_size > 0, card_size, self.meta.K or 0).astype(np.int32)
+        rules = own_rules or self.rules
         graph, group, cap = self._validity(rows, item, present, count, own_rules)
         user = index.user[rows].astype(np.int64)
         propensity = (
@@ -108,6 +109,7 @@ class Folder:
             pinned=torch.zeros(item.shape, dtype=torch.bool),
             group=torch.from_numpy(group),
             cap=torch.from_numpy(cap),
+            brief=None if rules is None else rules.brief(item, present, size),
             user_features=_features(user[:, None], index.user_features, vocabulary.user_scaling, "user"),
             item_features=_features(item, index.item_features, vocabulary.item_scaling, "item"),
             card=torch.from_numpy(card),

@@ -108,6 +108,7 @@ def request_batch(
         pinned=torch.from_numpy(asked.pinned),
         group=torch.from_numpy(asked.group),
         cap=torch.from_numpy(asked.cap),
+        brief=asked.brief,
         user_features=_user_features(requests, vocabulary.user_scaling, known),
         item_features=_item_features(requests, rows, present, vocabulary.item_scaling, known),
     )

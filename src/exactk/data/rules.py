@@ -17,6 +17,7 @@ from jaxtyping import Bool, Int32, Int64
 
 from exactk.data.table import combine, flatten
 from exactk.errors import DataError
+from exactk.problem.brief import Brief
 from exactk.problem.rules.constraints import Constraints
 
 
@@ -61,6 +62,17 @@ class ItemRules:
             B, N = item.shape
             return np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
         return self.constraints.caps(self.columns(item), present)
+
+    def brief(
+        self,
+        item: Int64[np.ndarray, "B N"],
+        present: Bool[np.ndarray, "B N"],
+        card_size: Int32[np.ndarray, "B"],
+    ) -> Brief | None:
+        """What the rules demand of whole cards; reads no column where they demand nothing."""
+        if not self.constraints.speak_of_cards:
+            return None
+        return self.constraints.brief(self.columns(item), present, card_size)
 
 
 def plain_values(column: pa.ChunkedArray | pa.Array) -> np.ndarray:

@@ -96,7 +96,7 @@ class Recorder:
 
 def named_tensors(batch: Batch) -> dict[str, Tensor]:
     """The tensors a batch has."""
-    held = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    held = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name != "brief"}
     return {name: t for name, t in held.items() if t is not None}
 
 

@@ -6,11 +6,13 @@ Knows no files and no network. A batch of one equals the batch; permuting candid
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from exactk.problem.brief import Brief
 from exactk.problem.graph import Requests
 
 
@@ -36,19 +38,26 @@ class Batch:
     clicked: Bool[Tensor, "B"] | None = None
     clicked_position: Int[Tensor, "B"] | None = None
     propensity: Float[Tensor, "B"] | None = None
+    brief: Brief | None = None  # numpy: only the exact engine reads it
 
     def __len__(self) -> int:
         return len(self.user)
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
-        moved = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: t.to(device) for name, t in moved.items() if t is not None})
+        moved: dict[str, Any] = {name: t.to(device) for name, t in self._tensors().items() if t is not None}
+        return replace(self, **moved)
 
     def rows(self, index: Int[Tensor, "R"] | Bool[Tensor, "B"] | slice) -> Batch:
         """Some of the requests, in the order asked for."""
-        held = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: t[index] for name, t in held.items() if t is not None})
+        brief = self.brief
+        if brief is not None:
+            brief = brief.rows(index if isinstance(index, slice) else index.cpu().numpy())
+        held: dict[str, Any] = {name: t[index] for name, t in self._tensors().items() if t is not None}
+        return replace(self, **held, brief=brief)
+
+    def _tensors(self) -> dict[str, Tensor | None]:
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "brief"}
 
     def requests(self) -> Requests:
         """What decides validity, as numpy arrays for the exact engine (no copy on the CPU)."""
@@ -59,4 +68,5 @@ class Batch:
             pinned=self.pinned.cpu().numpy(),
             group=self.group.cpu().to(torch.int32).numpy(),
             cap=self.cap.cpu().to(torch.int32).numpy(),
+            brief=self.brief,
         )

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int32
 
+from exactk.problem import brief as briefs
+from exactk.problem.brief import Brief
+
 
 @dataclass(frozen=True)
 class Requests:
@@ -26,6 +29,7 @@ class Requests:
     pinned: Bool[np.ndarray, "B N"]
     group: Int32[np.ndarray, "B C N"]
     cap: Int32[np.ndarray, "B C"]
+    brief: Brief | None = None
 
     def __len__(self) -> int:
         return len(self.graph)
@@ -39,6 +43,7 @@ class Requests:
         pinned: Bool[np.ndarray, "B N"] | None = None,
         group: Int32[np.ndarray, "B C N"] | None = None,
         cap: Int32[np.ndarray, "B C"] | None = None,
+        brief: Brief | None = None,
     ) -> Requests:
         """Fill in what was not said: everything present, nothing pinned, no caps."""
         B, N, _ = graph.shape
@@ -49,17 +54,23 @@ class Requests:
             pinned=np.zeros((B, N), bool) if pinned is None else pinned,
             group=np.empty((B, 0, N), np.int32) if group is None else group,
             cap=np.empty((B, 0), np.int32) if cap is None else cap,
+            brief=brief,
         )
 
     def one(self, b: int) -> Requests:
         """The b-th request alone, still with a batch axis."""
+        return self.rows(slice(b, b + 1))
+
+    def rows(self, index: np.ndarray | slice) -> Requests:
+        """Some of the requests, in the order asked for."""
         return type(self)(
-            self.graph[b : b + 1],
-            self.present[b : b + 1],
-            self.card_size[b : b + 1],
-            self.pinned[b : b + 1],
-            self.group[b : b + 1],
-            self.cap[b : b + 1],
+            self.graph[index],
+            self.present[index],
+            self.card_size[index],
+            self.pinned[index],
+            self.group[index],
+            self.cap[index],
+            None if self.brief is None else self.brief.rows(index),
         )
 
 
@@ -84,4 +95,4 @@ def is_valid_card(requests: Requests, b: int, card: np.ndarray) -> bool:
         groups = [int(requests.group[b, c, p]) for p in chosen if requests.group[b, c, p] >= 0]
         if any(groups.count(g) > requests.cap[b, c] for g in set(groups)):
             return False
-    return True
+    return requests.brief is None or briefs.keeps(requests.brief, b, chosen)

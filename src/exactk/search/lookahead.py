@@ -46,14 +46,7 @@ def ask_engine(
     )
     _, first, copies = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     b = request[first]
-    asked = Requests(
-        requests.graph[b],
-        requests.present[b],
-        requests.card_size[b],
-        requests.pinned[b],
-        requests.group[b],
-        requests.cap[b],
-    )
+    asked = requests.rows(b)
     answers = cliques.completable(asked, sets[first])[copies.reshape(-1)]
     result = np.zeros(chosen.shape, bool)
     result[request, row] = answers

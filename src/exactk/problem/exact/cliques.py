@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from exactk.errors import InputError
+from exactk.errors import ConfigError, InputError
 from exactk.problem.exact.best import best_nodes_each, best_pairs_each
 from exactk.problem.exact.count import count_each
 from exactk.problem.exact.exists import completable_each, exists_each
@@ -171,6 +171,8 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 
 def _arrays(requests: Requests) -> tuple[np.ndarray, ...]:
+    if requests.brief is not None:
+        raise ConfigError("this search knows rules on pairs and caps alone")
     return (
         _plain(requests.graph),
         _plain(requests.present),

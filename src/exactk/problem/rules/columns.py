@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     TitleMetric = Literal["ned", "levenshtein"]
     VectorMetric = Literal["euclidean", "cosine"]
     Number = int | float
-    Count = int
+    Whole = int
     Sizes = int | Sequence[int] | np.ndarray
     PairFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
 else:
-    Missing = TitleMetric = VectorMetric = Number = Count = Sizes = PairFunction = Any
+    Missing = TitleMetric = VectorMetric = Number = Whole = Sizes = PairFunction = Any
 
 
 class RequestError(InputError):

@@ -19,11 +19,11 @@ from exactk.problem.rules.columns import (
     TITLE_METRICS,
     VECTOR_METRICS,
     Columns,
-    Count,
     Missing,
     Number,
     TitleMetric,
     VectorMetric,
+    Whole,
     absent_values,
     codes,
     column_of,
@@ -34,21 +34,32 @@ from exactk.problem.rules.columns import (
     texts,
     vectors,
 )
+from exactk.problem.rules.counting import Count, Share, Total, Variety
 from exactk.problem.rules.files import load_rules, save_rules
 from exactk.problem.rules.pairs import Allowed, Forbid, Rule
+from exactk.problem.rules.places import Slots
+from exactk.problem.rules.prefer import Prefer
 from exactk.problem.rules.rule_set import Constraint, Constraints
+from exactk.problem.rules.where import Where
 
 __all__ = [
     "Allowed",
     "AtMost",
     "Constraint",
     "Constraints",
+    "Count",
     "Distinct",
     "Forbid",
     "MinimumDistance",
     "MinimumGap",
+    "Prefer",
     "Rule",
+    "Share",
+    "Slots",
     "TitleDistance",
+    "Total",
+    "Variety",
+    "Where",
     "load_rules",
     "save_rules",
 ]
@@ -152,7 +163,7 @@ class AtMost(FieldRule):
 
     type = "at_most"
     field: str
-    m: Count
+    m: Whole
     missing: Missing = "error"
 
     def __post_init__(self) -> None:

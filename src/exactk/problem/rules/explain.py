@@ -6,7 +6,7 @@ Knows rules and the exact engine; every answer is proven by it, none is guessed 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -218,14 +218,10 @@ def card_value(
 
 def _pinned(request: Requests, positions: Sequence[int]) -> Requests:
     """One copy of a request per position, that position pinned."""
-    pinned = np.tile(request.pinned, (len(positions), 1))
+    copies = request.rows(np.zeros(len(positions), np.int64))
+    pinned = copies.pinned.copy()
     pinned[np.arange(len(positions)), positions] = True
-    copies = {
-        f.name: np.tile(array, (len(positions),) + (1,) * (array.ndim - 1))
-        for f in fields(request)
-        if f.name != "pinned" and isinstance(array := getattr(request, f.name), np.ndarray)
-    }
-    return Requests(pinned=pinned, **copies)
+    return replace(copies, pinned=pinned)
 
 
 def _ruling_out(sheet: RuleSheet, position: int) -> tuple[str, ...]:

@@ -58,6 +58,9 @@ def as_toml(rules: dict[str, Any]) -> str:
 def _toml_value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_toml_value(one) for one in value)}]"
+    if isinstance(value, dict):
+        inside = [f"{json.dumps(key, ensure_ascii=False)} = {_toml_value(one)}" for key, one in value.items()]
+        return f"{{{', '.join(inside)}}}"
     # JSON's text, numbers and booleans are TOML's too, but TOML wants the delete character escaped.
     return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")
 

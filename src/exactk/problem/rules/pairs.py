@@ -136,7 +136,9 @@ class Rule(Constraint):
     """The user's own: `function(a, b)` says whether two items, mappings field -> value, may share a card.
 
     With `vectorised=True` it is called once per batch, with a's values shaped [B, N, 1] and b's [B, 1, N].
-    Without `fields` it sees every column. It cannot be written to a file.
+    With `on="card"` it gets the whole card, a list of items (in order of place, where there are places), and is asked
+    last: cards come by falling worth until one pleases it. Without `fields` it sees every column. It cannot be
+    written to a file.
     """
 
     type = "rule"
@@ -144,14 +146,35 @@ class Rule(Constraint):
     name: str = ""
     fields: tuple[str, ...] = ()
     vectorised: bool = False
+    on: Any = "pairs"
 
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise ConfigError(f'rule "rule": function must be a function of two items, got {self.function!r}')
+        if self.on not in ("pairs", "card") or (self.on == "card" and self.vectorised):
+            raise ConfigError(
+                f'rule "rule": on must be "pairs" or "card" (never vectorised), got {self.on!r}'
+            )
         own_name = getattr(self.function, "__name__", type(self.function).__name__)
         object.__setattr__(self, "name", self.name or own_name)
         fields: Any = self.fields
         object.__setattr__(self, "fields", (fields,) if isinstance(fields, str) else tuple(fields))
+
+    @property
+    def speaks_of_pairs(self) -> bool:  # type: ignore[override]
+        """Of pairs, or of whole cards."""
+        return bool(self.on == "pairs")
+
+    def pleased(self, columns: Columns, b: int, card: Sequence[int]) -> bool:
+        """The function's verdict on a whole card."""
+        seen = {name: column_of(columns, name, self.name) for name in self.fields or columns}
+        items = [{name: values[b, p] for name, values in seen.items()} for p in card]
+        try:
+            return bool(self.function(items))  # type: ignore[call-arg, arg-type, misc]
+        except Exception as error:
+            names = ", ".join(label(columns, b, p) for p in card)
+            error.add_note(f'rule "{self.name}" looked at the card of {names}')
+            raise
 
     def to_dict(self) -> dict[str, Any]:
         """Refused: a function has no JSON form."""
@@ -162,6 +185,8 @@ class Rule(Constraint):
 
     def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
         """The function's verdict on every pair, asked both ways round and refused where the two differ."""
+        if self.on == "card":
+            return super().allowed(columns, present)
         seen = {name: column_of(columns, name, self.name) for name in self.fields or columns}
         verdict = (
             self._at_once(seen, present) if self.vectorised else self._one_by_one(seen, columns, present)

@@ -7,24 +7,38 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Int32
 
 from exactk.errors import ConfigError
+from exactk.problem.brief import Brief, joined
 from exactk.problem.candidates import Wishes, check_candidates, check_columns, sizes, wished_positions
 from exactk.problem.graph import Requests
-from exactk.problem.rules.columns import Columns, Sizes, nearest
+from exactk.problem.rules.columns import Columns, RequestError, Sizes, nearest
 
 RULE_TYPES: dict[str, type[Constraint]] = {}
+# What people call a rule that has another name here; the nearest spelling would say the opposite.
+OTHER_WORDS = {
+    "at_least": '"count" with at_least (or "variety" for different values, "total" for sums)',
+    "exactly": '"count" with exactly',
+    "min_count": '"count" with at_least',
+    "max_count": '"count" with at_most',
+    "sum": '"total"',
+    "budget": '"total" with at_most',
+    "unique": '"distinct"',
+    "position": '"slots"',
+    "soft": '"prefer"',
+}
 
 
 class Constraint(ABC):
     """One rule: a frozen value with a readable name, equality, a JSON form and a verdict on a batch."""
 
     type: ClassVar[str]  # its word in rule files
+    speaks_of_pairs: ClassVar[bool] = True  # False: of whole cards only, `allowed` need not be asked
 
     def __init_subclass__(cls) -> None:
         if "type" in cls.__dict__:
@@ -40,9 +54,30 @@ class Constraint(ABC):
     def fields(self) -> tuple[str, ...]:
         """The columns this rule reads."""
 
-    @abstractmethod
-    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+    def allowed(
+        self,
+        columns: Columns,  # noqa: ARG002
+        present: Bool[np.ndarray, "B N"],
+    ) -> Bool[np.ndarray, "B N N"]:
         """True where two candidates may share a card; the diagonal and absent candidates mean nothing."""
+        B, N = present.shape
+        return np.ones((B, N, N), bool)
+
+    def brief(
+        self,
+        columns: Columns,  # noqa: ARG002
+        present: Bool[np.ndarray, "B N"],  # noqa: ARG002
+        card_size: Int32[np.ndarray, "B"],  # noqa: ARG002
+    ) -> Brief | None:
+        """What the rule demands of whole cards, if anything."""
+        return None
+
+    def check_size(self, card_size: int) -> None:  # noqa: B027 - most rules take any
+        """Refuse a card size that makes no sense under this rule."""
+
+    def lenient(self) -> Constraint:
+        """The same rule, silent about items that lack a value where it would refuse them."""
+        return replace(self, missing="allow") if getattr(self, "missing", None) == "error" else self  # type: ignore[type-var]
 
     def groups(
         self,
@@ -67,6 +102,8 @@ class Constraint(ABC):
         if not isinstance(written, Mapping) or not isinstance(written.get("type"), str):
             raise ConfigError(f'a rule must be a table with a "type", got {written!r}')
         kind = written["type"]
+        if kind in OTHER_WORDS:
+            raise ConfigError(f'there is no rule "{kind}"; say it as {OTHER_WORDS[kind]}')
         if kind not in RULE_TYPES:
             raise ConfigError(f'there is no rule "{kind}"{nearest(kind, RULE_TYPES)}')
         rule = RULE_TYPES[kind]
@@ -144,7 +181,8 @@ class Constraints:
         """Who may share a card with whom: all rules together, present candidates only, diagonal False."""
         graph: np.ndarray = present[:, :, None] & present[:, None, :]  # B N N
         for rule in self.rules:
-            graph &= rule.allowed(columns, present)
+            if rule.speaks_of_pairs:
+                graph &= rule.allowed(columns, present)
         N = present.shape[1]
         graph[:, np.arange(N), np.arange(N)] = False
         return graph
@@ -162,6 +200,26 @@ class Constraints:
         group = np.array([groups for groups, _ in capping], np.int32).reshape(len(capping), B, N)
         cap = np.array([most for _, most in capping], np.int32)
         return np.ascontiguousarray(group.transpose(1, 0, 2)), np.tile(cap, (B, 1))
+
+    def brief(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
+    ) -> Brief | None:
+        """What the rules demand of whole cards; None where they speak of pairs and caps alone."""
+        if not self.speak_of_cards:
+            return None
+        for b, size in enumerate(card_size.tolist()):
+            for rule in self.rules:
+                try:
+                    rule.check_size(size)
+                except ConfigError as error:
+                    raise RequestError(b, str(error)) from None
+        parts = [rule.brief(columns, present, card_size) for rule in self.rules]
+        return joined([part for part in parts if part is not None])
+
+    @property
+    def speak_of_cards(self) -> bool:
+        """Whether some rule is about more than pairs and caps."""
+        return any(not rule.speaks_of_pairs for rule in self.rules)
 
     def requests(
         self,
@@ -182,7 +240,8 @@ class Constraints:
         pinned, barred = wished_positions(columns, present, include, exclude)
         present = present & ~barred
         group, cap = self.caps(columns, present)
-        return Requests(self.graph(columns, present), present, card_size, pinned, group, cap)
+        brief = self.brief(columns, present, card_size)
+        return Requests(self.graph(columns, present), present, card_size, pinned, group, cap, brief)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: {"rule": [...]}, the form of rule files."""

@@ -24,7 +24,10 @@ from exactk.serving.http.problems import MEDIA_TYPE, RefusalError
 B = TypeVar("B", bound=BaseModel)
 
 # A function cannot come over the wire, and a file path must not.
-WIRE_RULES = ("allowed", "at_most", "distinct", "forbid", "minimum_distance", "minimum_gap", "title_distance")
+WIRE_RULES = (
+    "allowed", "at_most", "count", "distinct", "forbid", "minimum_distance", "minimum_gap", "prefer", "share", "slots",
+    "title_distance", "total", "variety",
+)  # fmt: skip
 
 
 async def read(request: Request, body: type[B]) -> B:

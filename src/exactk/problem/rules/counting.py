@@ -1,0 +1,306 @@
+"""Rules on the card as a whole: how many items of a kind, what they add up to, how many different values.
+
+Knows no search: each rule becomes rows of a `Brief`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, fields
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from exactk.errors import ConfigError, InputError
+from exactk.problem.brief import ENDLESS, Brief, blank, joined, sums
+from exactk.problem.rules.columns import (
+    MISSING_CHOICES,
+    Columns,
+    Missing,
+    absent_values,
+    codes,
+    column_of,
+    judge_missing,
+    nearest,
+    numbers,
+)
+from exactk.problem.rules.decimals import bounds, scaled
+from exactk.problem.rules.rule_set import Constraint
+from exactk.problem.rules.where import Where
+
+
+class CardRule(Constraint):
+    """A rule that speaks of the card as a whole. An item that lacks a value it needs: `missing` says what then.
+
+    error: the request is refused. allow: the item may be in the card and counts for nothing. forbid: it may not.
+    """
+
+    speaks_of_pairs = False
+    missing: Missing
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; what was not said is left out."""
+        said: dict[str, Any] = {"type": self.type}
+        for setting in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, setting.name)
+            if value is not None and value != setting.default:
+                said[setting.name] = value.to_dict() if isinstance(value, Where) else value
+        return said
+
+    @abstractmethod
+    def brief(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
+    ) -> Brief:
+        """What it demands, in arrays."""
+
+    def _check_missing(self) -> None:
+        if self.missing not in MISSING_CHOICES:
+            choices = nearest(self.missing, MISSING_CHOICES)
+            raise ConfigError(f'rule "{self.type}": missing {self.missing!r} is unknown{choices}')
+
+    def _check_field(self) -> None:
+        field = getattr(self, "field", None)
+        if not isinstance(field, str) or not field:
+            raise ConfigError(f'rule "{self.type}": field must be the name of a column, got {field!r}')
+
+    def _check_order(self, low: Any, high: Any) -> None:
+        if low is None and high is None:
+            raise ConfigError(f'rule "{self.type}" needs at_least or at_most')
+        if low is not None and high is not None and low > high:
+            raise ConfigError(f'rule "{self.type}": at_least {low:g} is more than at_most {high:g}')
+
+    def _plain(
+        self, setting: str, whole: bool, least: int | float = -math.inf, most: int | float = math.inf
+    ) -> None:
+        """A number as plain Python, or nothing."""
+        value = getattr(self, setting)
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None:
+            return
+        number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or not least <= value <= most:
+            kind = "a whole number" if whole else "a number"
+            within = f" from {least:g} to {most:g}" if most == 1 else f" of at least {least:g}"
+            within = within if math.isfinite(least) else ""
+            raise ConfigError(f'rule "{self.type}": {setting} must be {kind}{within}, got {value!r}')
+        object.__setattr__(self, setting, value)
+
+    def _members(
+        self, where: Where | None, columns: Columns, present: Bool[np.ndarray, "B N"]
+    ) -> tuple[Bool[np.ndarray, "B N"], Bool[np.ndarray, "B N"]]:
+        """The items that a condition holds for, and those that lack what it needs."""
+        if where is None:
+            return present, np.zeros(present.shape, bool)
+        yes, unknown = where.verdict(columns, present, self.name)
+        if unknown.any() and self.missing == "error":
+            for field in where.fields:
+                absent = absent_values(column_of(columns, field, self.name)) & unknown
+                judge_missing(absent, columns, present, field, self.missing, self.name)
+        return yes, unknown
+
+    def _without(self, lacking: Bool[np.ndarray, "B N"]) -> list[Brief]:
+        """A row that keeps items without a value out, where missing = "forbid"."""
+        if self.missing != "forbid" or not lacking.any():
+            return []
+        return [sums(lacking[:, None].astype(np.int64), upper=0)]
+
+
+def _told(low: Any, high: Any) -> str:
+    """For example: at least 1; 1 to 3; exactly 2."""
+    if low is not None and low == high:
+        return f"exactly {low:.12g}"
+    if low is not None and high is not None:
+        return f"{low:.12g} to {high:.12g}"
+    return f"at least {low:.12g}" if low is not None else f"at most {high:.12g}"
+
+
+@dataclass(frozen=True)
+class Count(CardRule):
+    """How many items of the card satisfy `where`."""
+
+    type = "count"
+    where: Any
+    at_least: Any = None
+    at_most: Any = None
+    exactly: Any = None
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "where", Where.of(self.where))
+        for setting in ("at_least", "at_most", "exactly"):
+            self._plain(setting, whole=True, least=0)
+        if self.exactly is not None and (self.at_least is not None or self.at_most is not None):
+            raise ConfigError('rule "count": exactly stands alone, without at_least and at_most')
+        self._check_order(*self._limits)
+        self._check_missing()
+
+    @property
+    def _limits(self) -> tuple[Any, Any]:
+        return (self.exactly, self.exactly) if self.exactly is not None else (self.at_least, self.at_most)
+
+    @property
+    def name(self) -> str:
+        """For example: at least 1 with on_sale."""
+        return f"{_told(*self._limits)} with {self.where}"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What the condition reads."""
+        return self.where.fields  # type: ignore[no-any-return]
+
+    def brief(
+        self,
+        columns: Columns,
+        present: Bool[np.ndarray, "B N"],
+        card_size: Int32[np.ndarray, "B"],  # noqa: ARG002
+    ) -> Brief:
+        """One row of zeros and ones."""
+        yes, lacking = self._members(self.where, columns, present)
+        low, high = self._limits
+        row = sums(yes[:, None], -ENDLESS if low is None else low, ENDLESS if high is None else high)
+        return joined([row, *self._without(lacking)]) or row
+
+
+@dataclass(frozen=True)
+class Share(CardRule):
+    """What part of the card satisfies `where`, as a fraction: at least 0.25 of a card of 6 is two items."""
+
+    type = "share"
+    where: Any
+    at_least: Any = None
+    at_most: Any = None
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "where", Where.of(self.where))
+        for setting in ("at_least", "at_most"):
+            self._plain(setting, whole=False, least=0, most=1)
+        self._check_order(self.at_least, self.at_most)
+        self._check_missing()
+
+    @property
+    def name(self) -> str:
+        """For example: at least 0.25 of the card with on_sale."""
+        return f"{_told(self.at_least, self.at_most)} of the card with {self.where}"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What the condition reads."""
+        return self.where.fields  # type: ignore[no-any-return]
+
+    def brief(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
+    ) -> Brief:
+        """One row; its bounds follow K, by decimal arithmetic."""
+        yes, lacking = self._members(self.where, columns, present)
+        low = [_part(self.at_least, int(K), ROUND_CEILING, -ENDLESS) for K in card_size]
+        high = [_part(self.at_most, int(K), ROUND_FLOOR, ENDLESS) for K in card_size]
+        row = sums(yes[:, None], np.array(low)[:, None], np.array(high)[:, None])
+        return joined([row, *self._without(lacking)]) or row
+
+
+def _part(fraction: Any, size: int, rounding: str, none: int) -> int:
+    if fraction is None:
+        return none
+    return int((Decimal(str(fraction)) * size).to_integral_value(rounding=rounding))
+
+
+@dataclass(frozen=True)
+class Total(CardRule):
+    """What the numbers of the card add up to, as they are written: 0.1 + 0.2 meets 0.3. `where`: of these only."""
+
+    type = "total"
+    field: str
+    at_least: Any = None
+    at_most: Any = None
+    where: Any = None
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        self._check_field()
+        if self.where is not None:
+            object.__setattr__(self, "where", Where.of(self.where))
+        for setting in ("at_least", "at_most"):
+            self._plain(setting, whole=False)
+        self._check_order(self.at_least, self.at_most)
+        self._check_missing()
+
+    @property
+    def name(self) -> str:
+        """For example: total price at most 200."""
+        of = f" of items with {self.where}" if self.where is not None else ""
+        return f"total {self.field} {_told(self.at_least, self.at_most)}{of}"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The numbers, and what the condition reads."""
+        return tuple(dict.fromkeys((self.field, *(self.where.fields if self.where is not None else ()))))
+
+    def brief(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
+    ) -> Brief:
+        """One row of whole numbers."""
+        yes, unknown = self._members(self.where, columns, present)
+        value = numbers(column_of(columns, self.field, self.name), present, self.field, self.name, columns)
+        absent = absent_values(value) & (yes | unknown)
+        lacking = judge_missing(absent, columns, present, self.field, self.missing, self.name) | unknown
+        value = np.where(yes & ~lacking, value, np.zeros((), value.dtype))
+        most = int(card_size.max(initial=1))
+        whole, places = scaled(value, most)
+        if np.abs(whole.astype(np.float64)).max(initial=0.0) * most >= ENDLESS:
+            raise InputError(f'rule "{self.name}": sums of "{self.field}" are beyond 2^62')
+        limits = [bounds(self.at_least, self.at_most, at, ENDLESS) for at in places]
+        low, high = np.array(limits, np.int64).reshape(len(limits), 2).T
+        row = sums(whole[:, None], low[:, None], high[:, None])
+        return joined([row, *self._without(lacking)]) or row
+
+
+@dataclass(frozen=True)
+class Variety(CardRule):
+    """At least so many different values of a field in the card."""
+
+    type = "variety"
+    field: str
+    at_least: Any
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        self._check_field()
+        self._plain("at_least", whole=True, least=1, most=2**31 - 1)
+        if self.at_least is None:
+            raise ConfigError('rule "variety" needs at_least, how many different values')
+        self._check_missing()
+
+    @property
+    def name(self) -> str:
+        """For example: at least 3 different category."""
+        return f"at least {self.at_least} different {self.field}"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The one column."""
+        return (self.field,)
+
+    def brief(
+        self,
+        columns: Columns,
+        present: Bool[np.ndarray, "B N"],
+        card_size: Int32[np.ndarray, "B"],  # noqa: ARG002
+    ) -> Brief:
+        """One row of values as numbers."""
+        values = column_of(columns, self.field, self.name)
+        if values.ndim != 2:
+            raise InputError(f'rule "{self.name}" needs one value per item, but "{self.field}" holds vectors')
+        lacking = judge_missing(absent_values(values), columns, present, self.field, self.missing, self.name)
+        number = codes(values, present & ~lacking, self.field, self.name)
+        B, N = present.shape
+        row = blank(B, N)._replace(
+            value=number[:, None],
+            least=np.full((B, 1), self.at_least, np.int32),
+            value_of=np.full((B, 1), -1, np.int32),
+        )
+        return joined([row, *self._without(lacking)]) or row

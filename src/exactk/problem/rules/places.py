@@ -1,0 +1,264 @@
+"""`Slots`: the card has places. Who may stand where, what a place is worth, who may stand beside whom.
+
+Knows no search: it becomes the places of a `Brief`. Places count from 1, in display order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int32
+
+from exactk.errors import ConfigError, InputError
+from exactk.problem.brief import Brief, blank, joined, sums
+from exactk.problem.rules.columns import (
+    Columns,
+    Missing,
+    absent_values,
+    codes,
+    column_of,
+    flat_ids,
+    judge_missing,
+    numbers,
+    settle_missing,
+    vectors,
+)
+from exactk.problem.rules.counting import CardRule
+from exactk.problem.rules.rule_set import Constraint
+from exactk.problem.rules.where import Where
+
+MOST_PLACES = 64  # sets of places are bits of one machine word
+MOST_IN_A_ROW = 12  # with rules on neighbours every order of a card is weighed: 12 * 2^12 steps
+LARGE_VALUE = 4  # a value worn by more than one candidate in four gets a cap of its own
+
+
+@dataclass(frozen=True)
+class Slots(CardRule):
+    """The card has places, and stands in their order.
+
+    where:   {place: condition}: who may stand there
+    fixed:   {place: item id}: that item and no other, there and nowhere else
+    weights: the score of an item counts so many times in each place
+    scores:  a column with a list per item: what it is worth more in each place
+    apart:   fields, no two neighbours of one value; or rules on pairs, kept by neighbours
+    rising, falling: a field whose numbers never fall (rise) from place to place
+    """
+
+    type = "slots"
+    where: Any = ()
+    fixed: Any = ()
+    weights: Any = ()
+    scores: str = ""
+    apart: Any = ()
+    rising: str = ""
+    falling: str = ""
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        where = tuple((place, Where.of(who)) for place, who in _by_place("where", self.where))
+        fixed = tuple(zip(*_ids(_by_place("fixed", self.fixed)), strict=True)) if self.fixed else ()
+        object.__setattr__(self, "where", where)
+        object.__setattr__(self, "fixed", fixed)
+        object.__setattr__(self, "weights", _weights(self.weights))
+        self._check_missing()
+        apart = [self.apart] if isinstance(self.apart, str | Mapping | Constraint) else self.apart
+        object.__setattr__(self, "apart", tuple(_neighbours(rule, self.missing) for rule in apart))
+        for setting in ("scores", "rising", "falling"):
+            if not isinstance(getattr(self, setting), str):
+                raise ConfigError(
+                    f'rule "slots": {setting} must be the name of a column, got {getattr(self, setting)!r}'
+                )
+
+    @property
+    def name(self) -> str:
+        """For example: places (1: hero; no neighbours of one brand)."""
+        parts = [f"{place}: {who}" for place, who in self.where]
+        parts += [f"{place}: {item!r}" for place, item in self.fixed]
+        parts += [f"neighbours: {rule.name}" for rule in self.apart]
+        parts += [
+            f"{name} {word}" for name, word in ((self.rising, "rising"), (self.falling, "falling")) if name
+        ]
+        return f"places ({'; '.join(parts)})" if parts else "places"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What its conditions, worths and neighbours read."""
+        found = [name for _, who in self.where for name in who.fields]
+        found += [name for rule in self.apart for name in rule.fields]
+        found += [name for name in (self.scores, self.rising, self.falling) if name]
+        return tuple(dict.fromkeys(found))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Places as texts: keys of JSON and TOML are."""
+        said: dict[str, Any] = {"type": self.type}
+        if self.where:
+            said["where"] = {str(place): who.to_dict() for place, who in self.where}
+        if self.fixed:
+            said["fixed"] = {str(place): item for place, item in self.fixed}
+        if self.weights:
+            said["weights"] = list(self.weights)
+        if self.apart:
+            said["apart"] = [rule.to_dict() for rule in self.apart]
+        for setting, silent in (("scores", ""), ("rising", ""), ("falling", ""), ("missing", "error")):
+            if getattr(self, setting) != silent:
+                said[setting] = getattr(self, setting)
+        return said
+
+    def check_size(self, card_size: int) -> None:
+        """Refuse cards that these places do not fit."""
+        places = [place for place, _ in (*self.where, *self.fixed)]
+        if places and max(places) > card_size:
+            raise ConfigError(f'rule "{self.name}" speaks of place {max(places)} of a card of {card_size}')
+        if self.weights and len(self.weights) < card_size:
+            raise ConfigError(
+                f'rule "{self.name}" has {len(self.weights)} weights for the {card_size} places of the card'
+            )
+        most = MOST_IN_A_ROW if self.apart or self.rising or self.falling else MOST_PLACES
+        if card_size > most:
+            kind = "with rules on neighbours " if most == MOST_IN_A_ROW else ""
+            raise ConfigError(
+                f'rule "{self.name}": a card {kind}may have at most {most} places, got {card_size}'
+            )
+
+    def brief(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
+    ) -> Brief:
+        """Places, and a cap on what cannot stand apart otherwise."""
+        B, N = present.shape
+        S = int(card_size.max(initial=1))
+        eligible, lacking = self._eligible(columns, present, S)
+        eligible &= (np.arange(S) < card_size[:, None])[:, :, None]
+        score = np.zeros((B, S, N))
+        if self.scores:
+            score, without = self._scores(columns, present, card_size, S)
+            lacking |= without
+        weight = np.ones((B, S))
+        given = self.weights[:S]
+        weight[:, : len(given)] = given
+        follows = self._follows(columns, present)
+        places = blank(B, N)._replace(
+            eligible=eligible,
+            slot_weight=weight,
+            slot_score=score,
+            follows=np.empty((B, 0, N, N), bool) if follows is None else follows[:, None],
+        )
+        return joined([places, *self._without(lacking), *self._caps(columns, present, card_size)]) or places
+
+    def _eligible(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], S: int
+    ) -> tuple[Bool[np.ndarray, "B S N"], Bool[np.ndarray, "B N"]]:
+        eligible = np.repeat(present[:, None], S, axis=1)
+        for place, who in self.where:
+            if place <= S:
+                yes, unknown = self._members(who, columns, present)
+                eligible[:, place - 1] &= yes | unknown if self.missing == "allow" else yes
+        for place, item in self.fixed:
+            if place <= S:
+                here = np.array([[one == item for one in row] for row in columns["item_id"].tolist()], bool)
+                eligible[:, np.arange(S) != place - 1] &= ~here[:, None]
+                eligible[:, place - 1] &= here
+        return eligible, np.zeros(present.shape, bool)
+
+    def _scores(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"], S: int
+    ) -> tuple[Float64[np.ndarray, "B S N"], Bool[np.ndarray, "B N"]]:
+        values = column_of(columns, self.scores, self.name)
+        each = vectors(values, present, self.scores, self.name, columns)
+        lacking = judge_missing(np.isnan(each).any(2), columns, present, self.scores, self.missing, self.name)
+        if each.shape[2] < card_size.max(initial=1):
+            raise InputError(
+                f'rule "{self.name}": "{self.scores}" has {each.shape[2]} numbers per item for {S} places'
+            )
+        each = np.where((present & ~lacking)[:, :, None], each, 0.0)[:, :, :S]
+        return np.ascontiguousarray(each.transpose(0, 2, 1)), lacking
+
+    def _follows(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"]
+    ) -> Bool[np.ndarray, "B N N"] | None:
+        if not (self.apart or self.rising or self.falling):
+            return None
+        B, N = present.shape
+        follows = np.ones((B, N, N), bool)
+        for rule in self.apart:
+            follows &= rule.allowed(columns, present)
+        for field, sign in ((self.rising, 1), (self.falling, -1)):
+            if field:
+                value = numbers(column_of(columns, field, self.name), present, field, self.name, columns)
+                lacking = judge_missing(
+                    absent_values(value), columns, present, field, self.missing, self.name
+                )
+                first, then = value[:, :, None], value[:, None, :]
+                in_order = first <= then if sign > 0 else first >= then
+                follows &= settle_missing(in_order, lacking, self.missing)
+        return follows
+
+    def _caps(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
+    ) -> list[Brief]:
+        """Of K places in a row no two neighbours alike: at most (K + 1) / 2 of one value, said where it matters."""
+        rows = []
+        for rule in self.apart:
+            if rule.type != "distinct":
+                continue
+            values = column_of(columns, rule.field, self.name)
+            number = codes(values, present & ~absent_values(values), rule.field, self.name)
+            most = (card_size.astype(np.int64) + 1) // 2
+            alike = (number[:, :, None] == number[:, None, :]) & (number >= 0)[:, None, :]  # B N N
+            first = ~np.tril(alike, -1).any(2) & (number >= 0)
+            large = first & (alike.sum(2) * LARGE_VALUE > present.sum(1, keepdims=True))
+            M = int(large.sum(1).max(initial=0))
+            order = np.argsort(~large, axis=1, kind="stable")[:, :M]
+            b = np.arange(len(number))[:, None]
+            worn = alike[b, order] & large[b, order][:, :, None]
+            rows.append(sums(worn.astype(np.int64), upper=np.repeat(most[:, None], M, axis=1)))
+        return rows
+
+
+def _by_place(setting: str, given: Any) -> list[tuple[int, Any]]:
+    """{1: ..., "3": ...}, or pairs of place and value, in order of place."""
+    listed = list(given.items()) if isinstance(given, Mapping) else list(given)
+    found: dict[int, Any] = {}
+    for entry in listed:
+        pair = isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) == 2
+        place = entry[0] if pair else None
+        if isinstance(place, str) and place.isdecimal():
+            place = int(place)
+        if isinstance(place, bool) or not isinstance(place, int | np.integer) or place < 1 or place in found:
+            raise ConfigError(
+                f'rule "slots": {setting} must name each place once, by its number from 1 up, got {given!r}'
+            )
+        found[int(place)] = entry[1]
+    return sorted(found.items())
+
+
+def _ids(pairs: list[tuple[int, Any]]) -> tuple[list[int], list[Any]]:
+    places, items = [place for place, _ in pairs], flat_ids([item for _, item in pairs])
+    if len(set(items)) < len(items):
+        raise ConfigError(f'rule "slots": fixed names an item twice: {items!r}')
+    return places, items
+
+
+def _weights(given: Any) -> tuple[int | float, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
+        raise ConfigError(f'rule "slots": weights must be a list of numbers, got {given!r}')
+    told = [value.item() if isinstance(value, np.generic) else value for value in given]
+    for value in told:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ConfigError(f'rule "slots": weights must be finite numbers, got {value!r}')
+    return tuple(told)
+
+
+def _neighbours(written: Any, missing: str) -> Constraint:
+    """A field is short for "distinct"; other rules on pairs come as rules or in the form of files."""
+    if isinstance(written, str):
+        return Constraint.from_dict({"type": "distinct", "field": written, "missing": missing})
+    rule = Constraint.from_dict(written) if isinstance(written, Mapping) else written
+    if not isinstance(rule, Constraint) or not rule.speaks_of_pairs or rule.cap is not None:
+        raise ConfigError(f'rule "slots": apart takes fields and rules on pairs, got {written!r}')
+    if getattr(rule, "missing", None) == "error" and missing != "error":
+        rule = replace(rule, missing=missing)  # type: ignore[type-var]
+    return rule

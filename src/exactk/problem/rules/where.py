@@ -1,0 +1,251 @@
+"""`Where`: which items a rule speaks of, by what their columns hold; the same words in Python and in files.
+
+Knows no rule. An item whose values do not settle the question is neither in nor out: the rule says what then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool
+
+from exactk.errors import ConfigError
+from exactk.problem.rules.columns import (
+    Columns,
+    RequestError,
+    absent_values,
+    column_of,
+    label,
+    nearest,
+    numbers,
+    shown,
+)
+from exactk.problem.rules.decimals import as_written
+
+PLAIN = (str, int, float, bool, np.generic)
+
+
+class Verdict(NamedTuple):
+    """Which items are in, and which nobody knows of (never both)."""
+
+    yes: Bool[np.ndarray, "B N"]
+    unknown: Bool[np.ndarray, "B N"]
+
+
+@dataclass(frozen=True)
+class Where:
+    """`Where("on_sale")` (a flag that is true), `Where("brand", equals="acme")`, `Where("size", one_of=["S", "M"])`,
+    `Where("price", at_least=10, at_most=20)`; joined by `&`, `|` and `~`.
+
+    In files: {field = "brand", equals = "acme"}, {all = [...]}, {any = [...]}, {not = {...}}; a text is a flag.
+    """
+
+    field: str = ""
+    equals: Any = None
+    one_of: Any = None
+    at_least: Any = None
+    at_most: Any = None
+    all: Any = None
+    any: Any = None
+    not_: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("all", "any"):
+            parts = getattr(self, name)
+            if parts is not None:
+                if isinstance(parts, str | Mapping) or not isinstance(parts, Sequence) or not parts:
+                    raise ConfigError(f"where: {name} must be a list of conditions, got {parts!r}")
+                object.__setattr__(self, name, tuple(Where.of(part) for part in parts))
+        if self.not_ is not None:
+            object.__setattr__(self, "not_", Where.of(self.not_))
+        if self.one_of is not None:
+            if isinstance(self.one_of, str) or not isinstance(self.one_of, Sequence | set | np.ndarray):
+                raise ConfigError(f"where: one_of must be a list of values, got {self.one_of!r}")
+            object.__setattr__(self, "one_of", tuple(_plain(value, "one_of") for value in self.one_of))
+        for name in ("equals", "at_least", "at_most"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _plain(getattr(self, name), name))
+        self._check()
+
+    def _check(self) -> None:
+        joints = [name for name in ("all", "any", "not_") if getattr(self, name) is not None]
+        tests = [name for name in ("equals", "one_of") if getattr(self, name) is not None]
+        limits = [value for value in (self.at_least, self.at_most) if value is not None]
+        if joints and (len(joints) > 1 or self.field or tests or limits):
+            raise ConfigError("where: all, any and not each stand alone")
+        name: Any = self.field
+        if not joints and (not isinstance(name, str) or not name):
+            raise ConfigError(f"where needs the name of a column in field, got {self.field!r}")
+        if len(tests) + bool(limits) > 1:
+            raise ConfigError(
+                f'where: "{self.field}" takes one of equals, one_of, or a range; join two with {{all = [...]}}'
+            )
+        if any_is(bool, limits) or len({isinstance(value, str) for value in limits}) > 1:
+            raise ConfigError(f'where: the range of "{self.field}" must be two numbers or two texts')
+        if any(isinstance(value, float) and not np.isfinite(value) for value in limits):
+            raise ConfigError(f'where: the range of "{self.field}" must be finite')
+
+    @classmethod
+    def of(cls, written: Any) -> Where:
+        """From a condition, a flag's name, or the form of files."""
+        if isinstance(written, Where):
+            return written
+        if isinstance(written, str):
+            return cls(written)
+        if not isinstance(written, Mapping):
+            raise ConfigError(f'where must be a condition such as {{field = "on_sale"}}, got {written!r}')
+        known = {("not" if f.name == "not_" else f.name): f.name for f in fields(cls)}
+        for key in written:
+            if key not in known:
+                raise ConfigError(f'where has no setting "{key}"{nearest(key, known)}')
+        return cls(**{known[key]: value for key, value in written.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The form of files."""
+        if self.not_ is not None:
+            return {"not": self.not_.to_dict()}
+        for name in ("all", "any"):
+            if getattr(self, name) is not None:
+                return {name: [part.to_dict() for part in getattr(self, name)]}
+        said: dict[str, Any] = {"field": self.field}
+        if self.one_of is not None:
+            said["one_of"] = list(self.one_of)
+        said |= {
+            name: getattr(self, name)
+            for name in ("equals", "at_least", "at_most")
+            if getattr(self, name) is not None
+        }
+        return said
+
+    def __and__(self, other: Any) -> Where:
+        return Where(all=(self, Where.of(other)))
+
+    def __or__(self, other: Any) -> Where:
+        return Where(any=(self, Where.of(other)))
+
+    def __invert__(self) -> Where:
+        return self.not_ if isinstance(self.not_, Where) else Where(not_=self)
+
+    def __str__(self) -> str:
+        if self.not_ is not None:
+            return f"not {self.not_}" if self.not_.field else f"not ({self.not_})"
+        for name, word in (("all", " and "), ("any", " or ")):
+            parts = getattr(self, name)
+            if parts is not None:
+                return word.join(f"({p})" if p.all or p.any else str(p) for p in parts)
+        if self.equals is not None:
+            return f"{self.field} = {self.equals}"
+        if self.one_of is not None:
+            return f"{self.field} in {', '.join(map(str, self.one_of))}"
+        limits = [f">= {self.at_least}"] * (self.at_least is not None)
+        limits += [f"<= {self.at_most}"] * (self.at_most is not None)
+        return f"{self.field} {' and '.join(limits)}" if limits else self.field
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Every column it reads."""
+        parts = (*(self.all or ()), *(self.any or ()), *((self.not_,) if self.not_ is not None else ()))
+        found = [self.field] if self.field else [name for part in parts for name in part.fields]
+        return tuple(dict.fromkeys(found))
+
+    def verdict(self, columns: Columns, present: Bool[np.ndarray, "B N"], rule: str) -> Verdict:
+        """Item by item; `any` is settled by one condition that holds, `all` by one that does not."""
+        if self.not_ is not None:
+            inner = self.not_.verdict(columns, present, rule)
+            return Verdict(present & ~inner.yes & ~inner.unknown, inner.unknown)
+        for parts, of_all in ((self.all, True), (self.any, False)):
+            if parts is not None:
+                each = [part.verdict(columns, present, rule) for part in parts]
+                yes = np.array([v.yes for v in each])
+                open_ = np.array([v.yes | v.unknown for v in each])
+                hold, may = (yes.all(0), open_.all(0)) if of_all else (yes.any(0), open_.any(0))
+                return Verdict(hold & present, may & ~hold & present)
+        return self._of_column(columns, present, rule)
+
+    def _of_column(self, columns: Columns, present: Bool[np.ndarray, "B N"], rule: str) -> Verdict:
+        values = column_of(columns, self.field, rule)
+        if values.ndim != 2:
+            raise ConfigError(f'rule "{rule}" needs one value per item, but "{self.field}" holds vectors')
+        absent = absent_values(values) & present
+        asked = present & ~absent
+        if self.at_least is not None or self.at_most is not None:
+            yes = self._within(values, asked, rule, columns)
+        elif self.equals is None and self.one_of is None:
+            yes = _flags(values, asked, self.field, rule, columns)
+        else:
+            yes = self._equal(values, asked, rule)
+        return Verdict(yes & asked, absent)
+
+    def _equal(
+        self, values: np.ndarray, asked: Bool[np.ndarray, "B N"], rule: str
+    ) -> Bool[np.ndarray, "B N"]:
+        wanted = self.one_of if self.one_of is not None else (self.equals,)
+        if values.dtype.kind in "iufb":
+            texts = [value for value in wanted if isinstance(value, str)]
+            if texts:
+                raise ConfigError(f'rule "{rule}": "{self.field}" holds numbers, {texts[0]!r} is a text')
+            return np.asarray(np.isin(as_written(values), wanted), bool)
+        known = set(wanted)
+        if not any_is(str, wanted) and any_is(str, values[asked].tolist()):
+            raise ConfigError(f'rule "{rule}": "{self.field}" holds texts, {wanted[0]!r} is a number')
+        return np.array(
+            [[_hashable(value) and value in known for value in row] for row in values.tolist()], bool
+        ).reshape(values.shape)
+
+    def _within(
+        self, values: np.ndarray, asked: Bool[np.ndarray, "B N"], rule: str, columns: Columns
+    ) -> Bool[np.ndarray, "B N"]:
+        low, high = self.at_least, self.at_most
+        if isinstance(low if low is not None else high, str):
+            told = [[_text(value) for value in row] for row in values.tolist()]
+            found = [[(low is None or low <= v) and (high is None or v <= high) for v in row] for row in told]
+            return np.array(found, bool).reshape(values.shape)
+        number = numbers(values, asked, self.field, rule, columns)
+        number = as_written(values) if values.dtype.kind == "f" else number
+        above = np.ones(values.shape, bool) if low is None else number >= low
+        return np.asarray(above & (True if high is None else number <= high), bool)
+
+
+def _flags(
+    values: np.ndarray, asked: Bool[np.ndarray, "B N"], field: str, rule: str, columns: Columns
+) -> Bool[np.ndarray, "B N"]:
+    """True and false, or 1 and 0."""
+    if values.dtype.kind == "b":
+        return values
+    yes = np.zeros(values.shape, bool)
+    for b, n in np.argwhere(asked).tolist():
+        value = values[b, n]
+        plain = value.item() if isinstance(value, np.generic) else value
+        if isinstance(plain, str) or not _hashable(plain) or plain not in (0, 1):
+            raise RequestError(
+                b,
+                f'rule "{rule}" reads "{field}" as true or false, but {label(columns, b, n)} has {shown(value)}; '
+                "to ask for a value, give equals",
+            )
+        yes[b, n] = bool(plain)
+    return yes
+
+
+def any_is(kind: type, values: Sequence[Any] | set[Any]) -> bool:
+    """Whether some value is of a type."""
+    return any(isinstance(value, kind) for value in values)
+
+
+def _text(value: Any) -> str:
+    """Dates as ISO writes them, so that they compare as texts."""
+    return (
+        value if isinstance(value, str) else value.isoformat() if hasattr(value, "isoformat") else str(value)
+    )
+
+
+def _hashable(value: Any) -> bool:
+    return not isinstance(value, list | dict | set | np.ndarray)
+
+
+def _plain(value: Any, name: str) -> Any:
+    if not isinstance(value, PLAIN):
+        raise ConfigError(f"where: {name} must be a text, a number or true or false, got {value!r}")
+    return value.item() if isinstance(value, np.generic) else value

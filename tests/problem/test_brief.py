@@ -1,0 +1,209 @@
+"""The language of briefs: what a rule says of a given card, its forms in files, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from itertools import combinations, permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exactk.errors import ConfigError, InputError
+from exactk.problem.brief import breaks, card_worth, joined
+from exactk.problem.graph import is_valid_card
+from exactk.problem.rules.constraints import (
+    AtMost,
+    Constraint,
+    Constraints,
+    Count,
+    Distinct,
+    Prefer,
+    Rule,
+    Share,
+    Slots,
+    Total,
+    Variety,
+    Where,
+)
+from exactk.problem.rules.decimals import scaled
+from exactk.problem.rules.files import as_toml
+from shelves import KINDS, Item, a_rule, a_shelf, columns, shelf
+
+mixes = st.lists(st.sampled_from(KINDS), min_size=1, max_size=4).map(tuple)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**6), mixes, st.integers(2, 5), st.integers(1, 3))
+def test_a_given_card_is_judged_as_the_rules_say_of_its_items(
+    seed: int, kinds: tuple[str, ...], N: int, K: int
+) -> None:
+    shelf_ = a_shelf(seed, kinds, N, K, pairs=True)
+    requests = shelf_.requests()
+    for chosen in combinations(range(N), shelf_.K):
+        for card in permutations(chosen) if shelf_.slots else [chosen]:
+            assert is_valid_card(requests, 0, np.array(card)) == shelf_.is_valid(card)
+            worth = card_worth(requests.brief, 0, card, shelf_.node, shelf_.pair)
+            assert worth == pytest.approx(shelf_.worth(card))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), mixes)
+def test_rules_survive_json_and_toml(seed: int, kinds: tuple[str, ...]) -> None:
+    rng = np.random.default_rng(seed)
+    rules = Constraints.of([a_rule(rng, kind, 4) for kind in kinds])
+    written = rules.to_dict()
+    assert Constraints.from_dict(json.loads(json.dumps(written))) == rules
+    assert Constraints.from_dict(tomllib.loads(as_toml(written))) == rules
+
+
+def one_row(rule: Constraint, items: list[Item], K: int) -> Any:
+    return Constraints.of(rule).requests(columns(items), K)
+
+
+def priced(*prices: float) -> list[Item]:
+    return [{"item_id": n, "price": price} for n, price in enumerate(prices)]
+
+
+def test_a_tenth_and_two_tenths_meet_three_tenths() -> None:
+    asked = one_row(Total("price", at_most=0.3), priced(0.1, 0.2, 0.21), 2)
+    assert is_valid_card(asked, 0, np.array([0, 1]))
+    assert not is_valid_card(asked, 0, np.array([0, 2]))
+    reached = one_row(Total("price", at_least=0.3), priced(0.1, 0.2), 2)
+    assert is_valid_card(reached, 0, np.array([0, 1]))
+
+
+def test_float32_prices_count_as_they_are_written() -> None:
+    values = np.array([[19.99, 0.01]], np.float32)
+    whole, places = scaled(values, 2)
+    assert whole.tolist() == [[1999, 1]]
+    assert places == (2,)
+
+
+def test_long_numbers_keep_seventeen_digits() -> None:
+    whole, (places,) = scaled(np.array([[1234567.1234567891, 0.1]]), 10)
+    assert 10 * int(np.abs(whole).max()) < 2**62
+    assert whole[0, 1] == 10 ** (places - 1)
+    whole, (places,) = scaled(np.array([[0.30000000000000004, 0.1]]), 2)
+    assert whole[0].tolist() == [30000000000000004, 10000000000000000]
+
+
+def test_rows_of_a_batch_are_scaled_each_by_itself() -> None:
+    both = scaled(np.array([[0.1, 0.2], [1234567.1234567891, 3.0]]), 4)
+    assert both.places[0] == 1
+    assert both.whole[0].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ({"type": "at_least", "field": "x"}, '"count" with at_least'),
+        ({"type": "count", "where": "x"}, "needs at_least or at_most"),
+        ({"type": "count", "where": "x", "at_least": 3, "at_most": 2}, "at_least 3 is more than at_most 2"),
+        ({"type": "count", "where": "x", "exactly": 1, "at_most": 2}, "exactly stands alone"),
+        ({"type": "count", "where": "x", "at_least": 1.5}, "whole number"),
+        (
+            {"type": "count", "where": {"filed": "x"}, "at_least": 1},
+            'no setting "filed" (did you mean "field"',
+        ),
+        (
+            {"type": "count", "where": {"field": "x", "equals": 1, "at_most": 2}, "at_least": 1},
+            "one of equals",
+        ),
+        ({"type": "count", "where": {"any": []}, "at_least": 1}, "list of conditions"),
+        ({"type": "share", "where": "x", "at_least": 1.5}, "from 0 to 1"),
+        ({"type": "total", "field": "p", "at_most": "9"}, "must be a number"),
+        ({"type": "variety", "field": "p", "at_least": 0}, "at least"),
+        ({"type": "slots", "where": {"0": "x"}}, "from 1 up"),
+        ({"type": "slots", "fixed": {"1": "a", "2": "a"}}, "twice"),
+        ({"type": "slots", "weights": ["a"]}, "finite numbers"),
+        ({"type": "slots", "apart": [{"type": "at_most", "field": "b", "m": 1}]}, "rules on pairs"),
+        ({"type": "prefer", "rule": {"type": "distinct", "field": "b"}, "worth": 0}, "above 0"),
+        ({"type": "prefer", "rule": {"type": "slots"}, "worth": 1}, "takes rules on pairs"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(written: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
+        Constraint.from_dict(written)
+
+
+def test_a_flag_is_a_flag_in_every_type_and_nothing_else_is() -> None:
+    flags: list[list[Any]] = [[True, False], [1, 0], [1.0, 0.0]]
+    for values in flags:
+        items = [{"item_id": n, "f": value} for n, value in enumerate(values)]
+        asked = one_row(Count("f", at_least=1), items, 1)
+        assert [is_valid_card(asked, 0, np.array([p])) for p in (0, 1)] == [True, False]
+    with pytest.raises(InputError, match="true or false"):
+        one_row(Count("f", at_least=1), [{"item_id": 0, "f": "yes"}], 1)
+    with pytest.raises(ConfigError, match="holds texts"):
+        one_row(Count(Where("f", equals=3), at_least=1), [{"item_id": 0, "f": "yes"}], 1)
+
+
+def test_dates_compare_as_iso_writes_them() -> None:
+    items: list[Item] = [{"item_id": n, "seen": f"2026-11-{n + 10}"} for n in range(3)]
+    asked = one_row(Count(Where("seen", at_most="2026-11-11"), at_most=1), items, 2)
+    assert not is_valid_card(asked, 0, np.array([0, 1]))
+    assert is_valid_card(asked, 0, np.array([1, 2]))
+
+
+def test_a_missing_value_is_an_error_only_where_it_leaves_a_question() -> None:
+    items: list[Item] = [
+        {"item_id": 0, "sale": True, "brand": None},
+        {"item_id": 1, "sale": False, "brand": "x"},
+    ]
+    settled = one_row(Count(Where("sale") | Where("brand", equals="x"), at_least=2), items, 2)
+    assert is_valid_card(settled, 0, np.array([0, 1]))
+    with pytest.raises(InputError, match='has no "brand"'):
+        one_row(Count(Where("brand", equals="x"), at_least=1), items, 1)
+
+
+def test_places_beyond_the_card_are_refused() -> None:
+    with pytest.raises(InputError, match="place 3 of a card of 2"):
+        one_row(Slots(where={3: Where("price", at_most=1)}), priced(1, 2, 3), 2)
+    with pytest.raises(InputError, match="2 weights for the 3 places"):
+        one_row(Slots(weights=[1, 2]), priced(1, 2, 3), 3)
+    with pytest.raises(InputError, match="at most 12 places"):
+        one_row(Slots(rising="price"), priced(*map(float, range(14))), 13)
+
+
+def test_a_share_follows_the_size_of_the_card() -> None:
+    items = [{"item_id": n, "f": n < 4} for n in range(6)]
+    batch = {name: np.repeat(values, 2, axis=0) for name, values in columns(items).items()}
+    brief = Constraints.of(Share("f", at_least=0.3)).requests(batch, np.array([3, 5])).brief
+    assert brief is not None
+    assert brief.lower[:, 0].tolist() == [1, 2]
+
+
+def test_preferences_keep_their_own_price_when_briefs_are_joined() -> None:
+    items = shelf(np.random.default_rng(3), 6)
+    first, second = Prefer(Distinct("brand"), 2.0), Prefer(AtMost("brand", 1), 0.5, once=True)
+    brief = Constraints.of([first, second]).requests(columns(items), 6).brief
+    assert brief is not None
+    worn = [item["brand"] for item in items]
+    pairs = sum(a == b for a, b in combinations(worn, 2))
+    assert breaks(brief, 0, range(6)) == [pairs, 1]
+    assert brief.worth[0].tolist() == [2.0, 0.5]
+    assert joined([]) is None
+
+
+def test_reordering_candidates_changes_no_verdict() -> None:
+    shelf_ = a_shelf(5, ("count", "variety", "prefer", "slots"), 6, 3, pairs=False)
+    requests = shelf_.requests()
+    assert requests.brief is not None
+    order = np.random.default_rng(0).permutation(6)
+    moved = requests.brief.reordered(order[None])
+    for card in permutations(range(6), 3):
+        there = tuple(int(np.flatnonzero(order == p)[0]) for p in card)
+        assert card_worth(requests.brief, 0, card, shelf_.node, None) == pytest.approx(
+            card_worth(moved, 0, there, shelf_.node[order], None)
+        )
+
+
+def test_variety_names_itself_and_a_card_rule_sees_whole_items() -> None:
+    assert Variety("category", at_least=3).name == "at least 3 different category"
+    rule = Rule(lambda card: card[0]["price"] < card[1]["price"], "ladder", on="card")  # type: ignore[arg-type, misc]
+    assert rule.pleased(columns(priced(1, 2)), 0, [0, 1])
+    assert not rule.pleased(columns(priced(1, 2)), 0, [1, 0])
