@@ -68,7 +68,8 @@ class Recorder:
 
     def record(self, batch: Batch, facts: Facts) -> Recording:
         """Walk through one step without taking it: weights and random numbers stay where they are."""
-        held = replace(batch, **{name: t.clone() for name, t in named_tensors(batch).items()})
+        cloned: dict[str, Any] = {name: t.clone() for name, t in named_tensors(batch).items()}
+        held = replace(batch, **cloned)
         randomness = self.generator.get_state(), torch.cuda.get_rng_state()
         graph: Any = torch.cuda.CUDAGraph()
         side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
