@@ -259,11 +259,11 @@ def test_unknown_ids_are_named(truth: World) -> None:
     ("wrong", "told"),
     [
         ({"users": 0}, "users must be at least 1"),
-        ({"k": 60}, "k=60"),
-        ({"items": 60}, "60 items are too few"),
-        ({"strength": -1.0}, "strength=-1.0"),
-        ({"click_rate": 1.5}, "click_rate=1.5"),
-        ({"min_distance": 2.0}, "min_distance=2.0"),
+        ({"n": 10, "k": 12}, "world.k must be at most world.n, got 12 and 10"),
+        ({"items": 60}, "world.items must be at least twice world.n, got 60"),
+        ({"strength": -1.0}, "world.strength must be at least 0, got -1.0"),
+        ({"click_rate": 1.5}, "world.click_rate must be above 0 and below 1, got 1.5"),
+        ({"min_distance": 2.0}, "world.min_distance must be at least 0 and at most 1, got 2.0"),
         ({"n": 100, "k": 20}, "at most 12"),
     ],
 )
@@ -275,5 +275,5 @@ def test_impossible_settings_are_refused_by_name(wrong: dict[str, float], told: 
 def test_a_config_survives_json_and_refuses_unknown_names() -> None:
     config = WorldConfig(users=3, theme=0.5)
     assert WorldConfig.from_dict(config.to_dict()) == config
-    with pytest.raises(ConfigError, match="'colour'"):
+    with pytest.raises(ConfigError, match="unknown setting world.colour"):
         WorldConfig.from_dict({"colour": 1})

@@ -40,12 +40,12 @@ def _root(
     """Results go to stdout, talk and progress to stderr. Exit 0: fine, 1: our fault, 2: yours."""
 
 
-from exactk.cli import compare, data, demo, model, score, serve, solve  # noqa: E402  (commands register themselves on `app`)
+from exactk.cli import compare, data, demo, model, score, serve, settings, solve  # noqa: E402  (commands register themselves on `app`)
 
 if find_spec("exactk_lab") is not None:  # a checkout: `bench` and `reproduce` join
     import_module("exactk_lab.commands")
 
-__all__ = ["app", "compare", "data", "demo", "main", "model", "score", "serve", "solve"]
+__all__ = ["app", "compare", "data", "demo", "main", "model", "score", "serve", "settings", "solve"]
 
 
 def main() -> None:

@@ -19,6 +19,8 @@ from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
+from exactk.settings.budget import QUICK as QUICK
+from exactk.settings.budget import Budget as Budget
 from exactk.settings.config import InputSizes
 
 Setting = Mapping[str, Any]
@@ -31,26 +33,6 @@ class Recommender(Protocol):
 
     def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
         """One valid card per request, as positions, -1 beyond a card's size."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a method may spend on tuning; the same for all of them.
-
-    A trial is one setting trained for at most `epochs`, stopped after `patience` epochs without a better score on
-    the first `validation_rows` rows of the validation split (clicked ones where only they count).
-    """
-
-    trials: int = 4
-    epochs: int = 30
-    patience: int = 3
-    batch_size: int = 256
-    validation_rows: int = 4_096
-    tree_requests: int = 200_000  # requests that tree learners, which hold everything in memory, may read
-    seed: int = 0
-
-
-QUICK = Budget(trials=1, epochs=3, validation_rows=1_024, tree_requests=20_000)
 
 
 @dataclass(frozen=True)

@@ -7,69 +7,49 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from exactk.errors import ConfigError
+from exactk.settings.sections import Section, setting
 
 ENVIRONMENT = "EXACTK_SERVE"  # how `serve` hands the settings to the worker processes it starts
 KEYS_ENVIRONMENT = "EXACTK_API_KEYS"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What an operator may decide. Every limit is a promise to the clients that stay within it.
+class Settings(Section):
+    """What an operator may decide. Every limit is a promise to the clients that stay within it."""
 
-    `model` is a model folder; without one the service solves. `challenger` is a second model folder that gets
-    `challenger_share` of the users. `key_hashes` are SHA-256 hashes in hex (see `security.py`); none: no key
-    is asked for. `log` is the folder of the impression and feedback log; none: nothing is kept.
-    """
+    section = "service"
 
-    model: Path | None = None
-    challenger: Path | None = None
-    challenger_share: float = 0.0
-    split_salt: str = "exactk"
-    explore: float = 0.0
-    seed: int | None = None
-    dataset: Path | None = None
-    log: Path | None = None
-    log_rotate_bytes: int = 64 << 20
-    log_rotate_seconds: float = 3600.0
-    key_hashes: tuple[str, ...] = ()
-    cors_origins: tuple[str, ...] = ()
-    max_body_bytes: int = 2 << 20
-    max_candidates: int = 512
-    max_requests: int = 64
-    max_waiting: int = 256
-    max_batch: int = 32
-    max_connections: int = 1000
-    head_timeout_s: float = 10.0
-    body_timeout_s: float = 10.0
-    unread_timeout_s: float = 30.0
-    budget_ms: float = 100.0
-    max_budget_ms: float = 5000.0
-    reload_seconds: float = 2.0
+    model: Path | None = setting(None, "a model folder; none: the service solves")
+    challenger: Path | None = setting(None, "a second model folder, for an A/B split by user")
+    challenger_share: float = setting(0.0, "of users that the challenger serves", least=0, most=1)
+    split_salt: str = setting("exactk", "another salt splits users anew")
+    explore: float = setting(0.0, "share of cards drawn from a shortlist", least=0, most=1)
+    seed: int | None = setting(None, "of what is drawn; none: another at every start")
+    dataset: Path | None = setting(None, "a dataset folder whose requests the studio may show")
+    log: Path | None = setting(None, "folder of the log of impressions and feedback; none: nothing is kept")
+    log_rotate_bytes: int = setting(64 << 20, "of a part of the log, before the next is begun", least=1)
+    log_rotate_seconds: float = setting(3600.0, "of a part of the log, before the next is begun", above=0)
+    key_hashes: tuple[str, ...] = setting((), "SHA-256 of API keys, in hex; none: no key is asked for")
+    cors_origins: tuple[str, ...] = setting((), "origins whose pages may ask")
+    max_body_bytes: int = setting(2 << 20, "of a request", least=1)
+    max_candidates: int = setting(512, "of a request", least=1)
+    max_requests: int = setting(64, "of a batch sent at once", least=1)
+    max_waiting: int = setting(256, "requests, before others are turned away", least=1)
+    max_batch: int = setting(32, "requests decided together", least=1)
+    max_connections: int = setting(1000, "open at once", least=1)
+    head_timeout_s: float = setting(10.0, "for the head of a request to arrive", above=0)
+    body_timeout_s: float = setting(10.0, "for the body of a request to arrive", above=0)
+    unread_timeout_s: float = setting(30.0, "for an answer to be read", above=0)
+    budget_ms: float = setting(100.0, "for an answer, where a request does not say", above=0)
+    max_budget_ms: float = setting(5000.0, "that a request may ask for", above=0)
+    reload_seconds: float = setting(2.0, "between two looks for a newer model", above=0)
 
     def __post_init__(self) -> None:
-        counts = (
-            "max_body_bytes",
-            "max_candidates",
-            "max_requests",
-            "max_waiting",
-            "max_batch",
-            "max_connections",
-        )
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"setting {name} must be at least 1, got {getattr(self, name)}")
-        timeouts = ("head_timeout_s", "body_timeout_s", "unread_timeout_s")
-        for name in (*timeouts, "budget_ms", "max_budget_ms", "reload_seconds", "log_rotate_seconds"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"setting {name} must be positive, got {getattr(self, name)}")
-        for name in ("challenger_share", "explore"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"setting {name} must lie in 0..1, got {getattr(self, name)}")
+        super().__post_init__()
         if self.challenger_share and self.challenger is None:
             raise ConfigError("challenger_share needs a challenger: name its model folder")
         if self.challenger is not None and self.model is None:
@@ -88,16 +68,7 @@ class Settings:
     @classmethod
     def from_json(cls, text: str) -> Settings:
         """The inverse of `to_json`; an unknown setting is refused by name."""
-        read: dict[str, Any] = json.loads(text)
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(read) - known)
-        if unknown:
-            raise ConfigError(f"unknown setting {unknown[0]!r}; there are: {', '.join(sorted(known))}")
-        for name in ("model", "challenger", "dataset", "log"):
-            read[name] = None if read.get(name) is None else Path(read[name])
-        for name in ("key_hashes", "cors_origins"):
-            read[name] = tuple(read.get(name, ()))
-        return cls(**read)
+        return cls.from_dict(json.loads(text))
 
     @classmethod
     def from_environment(cls) -> Settings:

@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 from exactk.errors import ConfigError
-from exactk.settings.sections import Section, checked, parsed, refuse_unknown, setting
+from exactk.settings.sections import Section, checked, hints_of, parsed, refuse_unknown, setting
 
-# "both": ids, and features where the data has them; "auto": features where users and items have them, else both
 Inputs = Literal["both", "ids", "features", "auto"]
 Schedule = Literal["constant", "cosine"]
+
+# What several groups mean by the same name.
+INPUTS = (
+    "both: ids, and features where there are some; auto: features where users and items have them, else both"
+)
+EPOCHS = "passes over the training data"
+BATCH_SIZE = "requests of a step"
+LEARNING_RATE = "of AdamW"
+SCHEDULE = "cosine: down to zero over the epochs"
+WEIGHT_DECAY = "of AdamW; tables with sparse gradients are left out"
+PATIENCE = "epochs without a better validation before stopping; 0: never stop early"
 
 # Settings there once were, and the one value of each that means what is done now: models saved with it load as ever.
 RETIRED: dict[str, Any] = {
@@ -37,10 +47,10 @@ class InputSizes(Section):
 
     section = "sizes"
 
-    num_users: int = setting(1, least=1)
-    num_items: int = setting(1, least=1)
-    user_feature_size: int = setting(0, least=0)
-    item_feature_size: int = setting(0, least=0)
+    num_users: int = setting(1, "rows of the table of users", least=1)
+    num_items: int = setting(1, "rows of the table of items", least=1)
+    user_feature_size: int = setting(0, "features of a user", least=0)
+    item_feature_size: int = setting(0, "features of an item", least=0)
 
 
 @dataclass(frozen=True)
@@ -49,26 +59,25 @@ class PolicyConfig(Section):
 
     section = "policy"
 
-    inputs: Inputs = "both"
-    embedding_size: int = setting(16, least=1)
-    width: int = setting(32, least=1)  # d_x and d_h: input, node embeddings, decoder
-    encoder_layers: int = setting(2, least=0)  # L
-    heads: int = setting(2, least=1)  # M
-    feed_forward_size: int = setting(32, least=1)
-    attention: Literal["shared", "qkv"] = "shared"  # "shared": softmax(EE^T/sqrt d)E as in the paper
-    decoder_layers: int = setting(2, least=1)
-    affinity: int = setting(0, least=0)  # rank of <p_u, q_i> + b_i, added to every step's scores; 0: none
-    affinity_pace: float = setting(1.0, least=0.01)  # how many times faster than the network they learn
-    memory: float = setting(0.0, least=0)  # pace of a number m_ui of its own for every user and item; 0: none
-    guided: bool = False  # every step's scores hold what each item would add by the pair value
-    beam: int = setting(3, least=1)  # 1: greedy
+    inputs: Inputs = setting("both", INPUTS)
+    embedding_size: int = setting(16, "numbers of an id", least=1)
+    width: int = setting(32, "d_x and d_h: input, node embeddings, decoder", least=1)
+    encoder_layers: int = setting(2, "L", least=0)
+    heads: int = setting(2, "M; divides the width", least=1)
+    feed_forward_size: int = setting(32, "width inside an encoder layer", least=1)
+    attention: Literal["shared", "qkv"] = setting(
+        "shared", "shared: softmax(EE^T/sqrt d)E as in the paper; qkv: three projections"
+    )
+    decoder_layers: int = setting(2, "LSTM cells on top of each other", least=1)
+    affinity: int = setting(0, "rank of p_u q_i + b_i, added to every step's scores; 0: none", least=0)
+    affinity_pace: float = setting(1.0, "how many times faster than the network they learn", least=0.01)
+    memory: float = setting(0.0, "pace of a number of its own for every user and item; 0: none", least=0)
+    guided: bool = setting(False, "every step's scores hold what each item would add by the pair value")
+    beam: int = setting(3, "cards kept side by side while decoding; 1: greedy", least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.width % self.heads:
-            raise ConfigError(
-                f"setting policy.heads must divide policy.width, got {self.heads} and {self.width}"
-            )
+        refuse_uneven_heads(self.section, self.heads, self.width)
 
 
 @dataclass(frozen=True)
@@ -77,85 +86,98 @@ class RewardConfig(Section):
 
     section = "reward"
 
-    kind: Literal["pnn", "set", "pair"] = "pnn"  # "pair": a PairValue, with settings in [pair_value]
-    inputs: Inputs = "both"
-    embedding_size: int = setting(16, least=1)
-    hidden_size: int = setting(128, least=1)
-    width: int = setting(32, least=1)  # "set" only
-    layers: int = setting(1, least=0)  # "set" only
-    heads: int = setting(2, least=1)  # "set" only
-    members: int = setting(1, least=1)  # independently initialised copies, averaged
-    dropout: float = setting(0.0, least=0, most=0.9)
-    epochs: int = setting(10, least=1)
-    batch_size: int = setting(32, least=1)
-    learning_rate: float = setting(0.001, least=0)
-    schedule: Schedule = "constant"  # "cosine": down to zero over the epochs
-    weight_decay: float = setting(0.0, least=0)
-    patience: int = setting(0, least=0)  # epochs without a better validation loss before stopping; 0: never
+    kind: Literal["pnn", "set", "pair"] = setting(
+        "pnn",
+        "pnn: the paper's; set: a small set transformer; pair: a pair value, with settings in pair_value",
+    )
+    inputs: Inputs = setting("both", INPUTS)
+    embedding_size: int = setting(16, "numbers of an id", least=1)
+    hidden_size: int = setting(128, "width of the last layer but one", least=1)
+    width: int = setting(32, "of the set transformer", least=1)
+    layers: int = setting(1, "of the set transformer", least=0)
+    heads: int = setting(2, "of the set transformer; divides its width", least=1)
+    members: int = setting(1, "independently initialised copies, averaged", least=1)
+    dropout: float = setting(0.0, "share of the hidden layer left out in training", least=0, most=0.9)
+    epochs: int = setting(10, EPOCHS, least=1)
+    batch_size: int = setting(32, BATCH_SIZE, least=1)
+    learning_rate: float = setting(0.001, LEARNING_RATE, least=0)
+    schedule: Schedule = setting("constant", SCHEDULE)
+    weight_decay: float = setting(0.0, WEIGHT_DECAY, least=0)
+    patience: int = setting(0, PATIENCE, least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.width % self.heads:
-            raise ConfigError(
-                f"setting reward.heads must divide reward.width, got {self.heads} and {self.width}"
-            )
+        refuse_uneven_heads(self.section, self.heads, self.width)
 
 
 @dataclass(frozen=True)
 class PairValueConfig(Section):
-    """The learned value that is a sum over items and pairs, its training, and the exact search over it."""
+    """The learned value that is a sum over items and pairs, and its training."""
 
     section = "pair_value"
 
-    inputs: Inputs = "both"
-    embedding_size: int = setting(16, least=1)
-    hidden_size: int = setting(64, least=1)
-    kinds: int = setting(24, least=1)  # learned kinds of items; a table says which go together
-    place_size: int = setting(8, least=1)  # of the space in which near-duplicates are close
-    triples: bool = False  # also what three items share: for rewards and guides, beyond exact search
-    choice: float = setting(0.0, least=0)  # weight of the loss of which item of a clicked card was clicked
-    members: int = setting(1, least=1)
-    dropout: float = setting(0.0, least=0, most=0.9)
-    epochs: int = setting(10, least=1)
-    batch_size: int = setting(256, least=1)
-    learning_rate: float = setting(0.001, least=0)
-    schedule: Schedule = "constant"  # "cosine": down to zero over the epochs
-    weight_decay: float = setting(0.0, least=0)
-    patience: int = setting(0, least=0)
+    inputs: Inputs = setting("both", INPUTS)
+    embedding_size: int = setting(16, "numbers of an id", least=1)
+    hidden_size: int = setting(64, "width of the networks that read items", least=1)
+    kinds: int = setting(24, "learned kinds of items; a table says which go together", least=1)
+    place_size: int = setting(8, "of the space in which near-duplicates are close", least=1)
+    triples: bool = setting(False, "also what three items share: for rewards and guides, beyond exact search")
+    choice: float = setting(0.0, "weight of the loss of which item of a clicked card was clicked", least=0)
+    members: int = setting(1, "independently initialised copies, averaged", least=1)
+    dropout: float = setting(0.0, "share of the hidden layers left out in training", least=0, most=0.9)
+    epochs: int = setting(10, EPOCHS, least=1)
+    batch_size: int = setting(256, BATCH_SIZE, least=1)
+    learning_rate: float = setting(0.001, LEARNING_RATE, least=0)
+    schedule: Schedule = setting("constant", SCHEDULE)
+    weight_decay: float = setting(0.0, WEIGHT_DECAY, least=0)
+    patience: int = setting(0, PATIENCE, least=0)
 
 
 @dataclass(frozen=True)
 class TrainingConfig(Section):
-    """RLfD (section 4.2): which losses train the policy (phase 2), and how long."""
+    """RLfD (section 4.2): which losses train the policy (phase 2), and how long; what both phases share."""
 
     section = "training"
 
-    alpha: float = setting(0.5, least=0, most=1)  # weight of the supervised loss; 1 - alpha that of REINFORCE
-    policy_sampling: bool = True  # decoder inputs sampled from the policy rather than the demonstration
-    target: Literal["card", "set", "uniform", "clicked"] = "card"  # of a step, see docs/training.md
-    smoothing: float = setting(0.0, least=0, most=0.9)  # share of a target given to all allowed alike
-    requests: Literal["clicked", "all"] = "clicked"  # "all": REINFORCE learns from unclicked requests, too
-    # "exact": every request is demonstrated the best card under the learned pair value, found by exact search
-    demonstrations: Literal["logged", "exact"] = "logged"
-    shuffle_card: bool = True  # the paper: items of a card are randomly permuted
-    samples: int = setting(5, least=1)  # m, cards drawn per request
-    hill_climbing: bool = True  # learn from the best of the m samples rather than from all of them
-    baseline: Literal["none", "leave_one_out"] = "none"
-    temperature: float = setting(1.0, least=1e-3)
-    warm_start_epochs: int = setting(0, least=0)  # first epochs with the supervised loss alone
-    epochs: int = setting(10, least=1)
-    batch_size: int = setting(32, least=1)
-    learning_rate: float = setting(0.001, least=0)
-    schedule: Schedule = "constant"  # "cosine": down to zero over the epochs
-    weight_decay: float = setting(0.0, least=0)
-    clip_norm: float = setting(0.0, least=0)  # of the gradient; 0: no clipping
-    patience: int = setting(0, least=0)
-    choose_by: Literal["precision", "reward", "last"] = "precision"  # which weights are kept, by validation
-    checkpoint_seconds: float = setting(30.0, least=0)
-    seed: int = setting(0, least=0)
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["float32", "bfloat16"] = "float32"
-    compile: bool = False  # on a GPU, fuse operations: half a minute at first, then steps in two thirds
+    alpha: float = setting(0.5, "weight of the supervised loss; 1 - alpha that of REINFORCE", least=0, most=1)
+    policy_sampling: bool = setting(
+        True, "decoder inputs sampled from the policy rather than the demonstration"
+    )
+    target: Literal["card", "set", "uniform", "clicked"] = setting(
+        "card", "what a step should choose, see training.md"
+    )
+    smoothing: float = setting(0.0, "share of a target given to all allowed alike", least=0, most=0.9)
+    requests: Literal["clicked", "all"] = setting(
+        "clicked", "all: REINFORCE learns from unclicked requests, too"
+    )
+    demonstrations: Literal["logged", "exact"] = setting(
+        "logged", "exact: every request is demonstrated the best card under the learned pair value"
+    )
+    shuffle_card: bool = setting(True, "the items of a demonstrated card in random order")
+    samples: int = setting(5, "m, cards drawn per request", least=1)
+    hill_climbing: bool = setting(True, "learn from the best of the m samples rather than from all of them")
+    baseline: Literal["none", "leave_one_out"] = setting(
+        "none", "what a reward is compared with: the mean of the other samples, or nothing"
+    )
+    temperature: float = setting(1.0, "of the distribution that samples are drawn from", least=1e-3)
+    warm_start_epochs: int = setting(0, "first epochs with the supervised loss alone", least=0)
+    epochs: int = setting(10, EPOCHS, least=1)
+    batch_size: int = setting(32, BATCH_SIZE, least=1)
+    learning_rate: float = setting(0.001, LEARNING_RATE, least=0)
+    schedule: Schedule = setting("constant", SCHEDULE)
+    weight_decay: float = setting(0.0, WEIGHT_DECAY, least=0)
+    clip_norm: float = setting(0.0, "of the gradient, in both phases; 0: no clipping", least=0)
+    patience: int = setting(0, PATIENCE, least=0)
+    choose_by: Literal["precision", "reward", "last"] = setting(
+        "precision", "which weights are kept, by validation"
+    )
+    checkpoint_seconds: float = setting(30.0, "between two checkpoints", least=0)
+    seed: int = setting(0, "of weights, order and samples", least=0)
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto: a GPU where there is one")
+    precision: Literal["float32", "bfloat16"] = setting("float32", "of the arithmetic on a GPU")
+    compile: bool = setting(
+        False, "on a GPU, fuse operations: half a minute at first, then steps in two thirds of the time"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -177,16 +199,20 @@ class VocabularyConfig(Section):
 
     section = "vocabulary"
 
-    sparse: bool = False  # gradients of the rows a batch met, not of whole tables; those rows are not decayed
-    user_rows: int = setting(0, least=0)  # hash user ids into so many rows; 0: a row for each user of train
-    item_rows: int = setting(0, least=0)  # the same for items
+    sparse: bool = setting(
+        False, "gradients of the rows a batch met, not of whole tables; those rows are not decayed"
+    )
+    user_rows: int = setting(0, "hash user ids into so many rows; 0: a row for each user of train", least=0)
+    item_rows: int = setting(0, "the same for items", least=0)
 
 
 @dataclass(frozen=True)
 class Config(Section):
     """All settings of a recommender."""
 
-    model: Literal["policy", "pair_value"] = "policy"
+    model: Literal["policy", "pair_value"] = setting(
+        "policy", "policy: GAttN writes cards; pair_value: exact search over a learned value"
+    )
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     pair_value: PairValueConfig = field(default_factory=PairValueConfig)
@@ -220,11 +246,11 @@ class Config(Section):
             refuse_unknown(name, [f.name for f in fields(config)], "")
             current = getattr(config, name)
             if not isinstance(current, Section):
-                changed[name] = checked(name, value, get_type_hints(cls)[name])
+                changed[name] = checked(name, value, hints_of(cls)[name])
                 continue
             if not isinstance(value, Mapping):
                 raise ConfigError(f"setting {name} is a group of settings, got {value!r}")
-            hints = get_type_hints(type(current))
+            hints = hints_of(type(current))
             changes = {}
             for inner, given in value.items():
                 if f"{name}.{inner}" in RETIRED:
@@ -251,7 +277,7 @@ class Config(Section):
                 raise ConfigError(f"setting {section} is not a group, so it has no {inner!r}")
             known = [f.name for f in fields(owner)]  # type: ignore[arg-type]
             refuse_unknown(inner, known, f"{section}." if section else "")
-            value = parsed(name.strip(), raw.strip(), get_type_hints(type(owner))[inner])
+            value = parsed(name.strip(), raw.strip(), hints_of(type(owner))[inner])
             (values.setdefault(section, {}) if section else values)[inner] = value
         return Config.from_dict(values, base=self)
 
@@ -262,3 +288,9 @@ def refuse_retired(name: str, value: Any) -> None:
         raise ConfigError(
             f"setting {name} is gone, and {value!r} needs it: leave it out, or use the exactk this was written for"
         )
+
+
+def refuse_uneven_heads(section: str, heads: int, width: int) -> None:
+    """Every head takes an equal part of the width."""
+    if width % heads:
+        raise ConfigError(f"setting {section}.heads must divide {section}.width, got {heads} and {width}")

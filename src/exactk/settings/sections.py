@@ -1,39 +1,107 @@
-"""What a group of settings is: frozen fields with a type and a range; wrong values are refused by name.
+"""What a group of settings is: frozen fields with a type, a range and a meaning; wrong values are refused by name.
 
-Knows no setting of exactk: those are in `config.py`.
+Knows no setting of exactk: those are where they are used (`config.py`, the world's, the service's).
 """
 
 from __future__ import annotations
 
 import difflib
 import types
+from collections.abc import Mapping
 from dataclasses import field, fields
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from exactk.errors import ConfigError
 
+Number = int | float
+Group = TypeVar("Group", bound="Section")
 
-def setting(default: Any, least: int | float | None = None, most: int | float | None = None) -> Any:
-    """A field with a default and the range it must stay in."""
-    return field(default=default, metadata={"least": least, "most": most})
+
+class Range(NamedTuple):
+    """Where a number must lie; `above` and `below` leave the bound itself out."""
+
+    least: Number | None = None
+    most: Number | None = None
+    above: Number | None = None
+    below: Number | None = None
+
+    def __str__(self) -> str:
+        told = [
+            ("at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below),
+        ]  # fmt: skip
+        return " and ".join(f"{words} {bound:g}" for words, bound in told if bound is not None)
+
+    def __contains__(self, value: object) -> bool:
+        assert isinstance(value, int | float)
+        return (
+            (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+
+def setting(default: Any, meaning: str, **bounds: Number) -> Any:
+    """A field with a default, what it means, and the range it must stay in (least, most, above, below)."""
+    return field(default=default, metadata={"meaning": meaning, "range": Range(**bounds)})
+
+
+class Listed(NamedTuple):
+    """One setting, as people read it."""
+
+    name: str
+    default: Any
+    values: str
+    meaning: str
 
 
 class Section:
     """What every group of settings does: refuse a value of the wrong kind or out of range, by name."""
 
-    section = ""
+    section: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = hints_of(type(self))
         for f in fields(self):  # type: ignore[arg-type]
-            name = f"{self.section}.{f.name}" if self.section else f.name
+            name = self.full_name(f.name)
             value = checked(name, getattr(self, f.name), hints[f.name])
             object.__setattr__(self, f.name, value)
-            least, most = f.metadata.get("least"), f.metadata.get("most")
-            if value is not None and least is not None and value < least:
-                raise ConfigError(f"setting {name} must be at least {least:g}, got {value}")
-            if value is not None and most is not None and value > most:
-                raise ConfigError(f"setting {name} must be at most {most:g}, got {value}")
+            allowed: Range = f.metadata.get("range", Range())
+            if value is not None and allowed != Range() and value not in allowed:
+                raise ConfigError(f"setting {name} must be {allowed}, got {value}")
+
+    @classmethod
+    def full_name(cls, name: str) -> str:
+        """A setting's name with that of its group."""
+        return f"{cls.section}.{name}" if cls.section else name
+
+    @classmethod
+    def from_dict(cls: type[Group], values: Mapping[str, Any]) -> Group:
+        """Defaults with `values` in place of their own; an unknown name is an error."""
+        hints = hints_of(cls)
+        for name in values:
+            refuse_unknown(name, list(hints), cls.full_name(""))
+        return cls(
+            **{name: checked(cls.full_name(name), value, hints[name]) for name, value in values.items()}
+        )
+
+    @classmethod
+    def listed(cls) -> list[Listed]:
+        """Every setting of the group, in order."""
+        hints, found = hints_of(cls), []
+        for f in fields(cls):  # type: ignore[arg-type]
+            if "meaning" in f.metadata:
+                told = [in_words(hints[f.name]), str(f.metadata["range"])]
+                values = ", ".join(text for text in told if text)
+                found.append(Listed(cls.full_name(f.name), f.default, values, f.metadata["meaning"]))
+        return found
+
+
+def hints_of(section: type) -> dict[str, Any]:
+    """The type of every setting of a group."""
+    kinds = get_type_hints(section)
+    return {f.name: kinds[f.name] for f in fields(section)}
 
 
 def refuse_unknown(name: str, known: list[str], prefix: str) -> None:
@@ -53,15 +121,35 @@ def options(kind: Any) -> tuple[Any, bool]:
     return kind, False
 
 
-def checked(name: str, value: Any, kind: Any) -> Any:
-    """`value` if it is of the declared kind (a whole number will do for a float), else an error by name."""
+def in_words(kind: Any) -> str:
+    """What values a setting of this type takes."""
     kind, optional = options(kind)
+    words = {int: "whole number", float: "number", bool: "true or false", Path: "path", str: "text"}
+    one_of = get_origin(kind) is Literal
+    return (
+        " or ".join(get_args(kind)) if one_of else words.get(kind, "list of texts")
+    ) + " or none" * optional
+
+
+def checked(name: str, value: Any, kind: Any) -> Any:
+    """`value` if it is of the declared kind, else an error by name.
+
+    A whole number will do for a number, text for a path and a list for a tuple, as JSON has neither.
+    """
+    kind, optional = options(kind)
+    value = value.item() if hasattr(value, "item") else value  # numpy's numbers are Python's
     if value is None and optional:
         return None
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ConfigError(f"setting {name} must be one of {', '.join(get_args(kind))}, got {value!r}")
         return value
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
+            raise ConfigError(f"setting {name} must be a list of texts, got {value!r}")
+        return tuple(value)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)) or value != value:

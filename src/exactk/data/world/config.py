@@ -1,16 +1,17 @@
 """What a world is asked to be: its size, its two knobs, its seed; and the words it is told in (categories, themes).
 
-Knows no numbers drawn from the seed: `world_latents.py` draws them.
+Knows no numbers drawn from the seed: `latents.py` draws them.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
 from exactk.errors import ConfigError
+from exactk.settings.sections import Section, setting
 
 VERSION = 1  # of the recipe: another recipe makes another world from the same seed, and must say so
 
@@ -37,59 +38,38 @@ COMPLEMENTS: Mapping[tuple[str, str], float] = {
 
 
 @dataclass(frozen=True)
-class WorldConfig:
-    """Size and knobs of a world; everything in it follows from these and nothing else.
+class WorldConfig(Section):
+    """Size and knobs of a world; everything in it follows from these and nothing else."""
 
-    `strength` scales the effect of pairs: at 0 the best single items are the best card. `theme` is what a card gains,
-    in log-odds, when at least three of its items share a theme. `click_rate` is the mean click probability of the
-    logged cards; the constant term of the click model is set to meet it.
-    """
+    section = "world"
 
-    users: int = 2_000
-    items: int = 5_000
-    impressions: int = 30_000
-    k: int = 4
-    n: int = 50
-    strength: float = 1.0
-    theme: float = 0.0
-    click_rate: float = 0.13
-    min_distance: float = 0.5
-    seed: int = 7
+    users: int = setting(2_000, "how many there are", least=1)
+    items: int = setting(5_000, "how many there are; at least twice n", least=1)
+    impressions: int = setting(30_000, "logged cards", least=1)
+    k: int = setting(
+        4, "items on a card; exact propensities are summed over all 2^k prefixes", least=1, most=12
+    )
+    n: int = setting(50, "candidates of a request", least=1)
+    strength: float = setting(
+        1.0, "of the effect of pairs; 0: the best single items are the best card", least=0
+    )
+    theme: float = setting(0.0, "what three items of one theme gain a card, in log-odds", least=0)
+    click_rate: float = setting(0.13, "mean click probability of the logged cards", above=0, below=1)
+    min_distance: float = setting(0.5, "of two titles on one card, as NED", least=0, most=1)
+    seed: int = setting(7, "of everything", least=0)
 
     def __post_init__(self) -> None:
-        least = {"users": 1, "items": 1, "impressions": 1, "k": 1, "n": 1, "seed": 0}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ConfigError(f"a world's {name} must be at least {bound}, not {getattr(self, name)}")
+        super().__post_init__()
         if self.k > self.n:
-            raise ConfigError(f"a card of k={self.k} cannot come from n={self.n} candidates")
-        if self.k > 12:
-            raise ConfigError(
-                f"k={self.k}: exact propensities are summed over all 2^k prefixes, k may be at most 12"
-            )
+            raise ConfigError(f"setting world.k must be at most world.n, got {self.k} and {self.n}")
         if self.items < 2 * self.n:
             raise ConfigError(
-                f"{self.items} items are too few for n={self.n} candidates; at least {2 * self.n}"
+                f"setting world.items must be at least twice world.n, got {self.items} and {self.n}"
             )
-        if self.strength < 0 or self.theme < 0:
-            raise ConfigError(f"strength={self.strength} and theme={self.theme} must not be negative")
-        if not 0 < self.click_rate < 1:
-            raise ConfigError(f"click_rate={self.click_rate} must lie between 0 and 1")
-        if not 0 <= self.min_distance <= 1:
-            raise ConfigError(f"min_distance={self.min_distance} must lie in [0, 1], as NED does")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, held: Mapping[str, Any]) -> "WorldConfig":
-        """The other way; an unknown name is refused."""
-        known = {f.name for f in fields(cls)}
-        unknown = sorted(set(held) - known)
-        if unknown:
-            raise ConfigError(f"unknown world setting {unknown[0]!r}; known are {', '.join(sorted(known))}")
-        return cls(**held)
 
 
 def stream(seed: int, name: str, index: int = 0) -> np.random.Generator:
