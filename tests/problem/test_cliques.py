@@ -427,3 +427,84 @@ def test_views_and_read_only_arrays_are_taken_without_compiling_anew() -> None:
     again = cliques.best(frozen, np.repeat(node, 2, axis=1)[:, ::2], backwards)
     assert (again.card == expected.card).all()
     assert len(best_pairs_each.signatures) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    N=st.integers(3, 60),
+    K=st.integers(1, 10),
+    num_values=st.integers(1, 4),
+    groups=st.sampled_from([0, 4, 12]),
+)
+def test_few_distinct_scores_are_settled_in_a_few_steps(
+    seed: int, N: int, K: int, num_values: int, groups: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    node = rng.choice(rng.normal(size=num_values).round(2), N)
+    graph = complete_graph(N)
+    if groups:  # at most one of each
+        group = rng.integers(0, groups, N)
+        graph = graph & (group[:, None] != group[None, :])
+    # The clock is looked at every 256 steps: a limit already passed ends any search that takes more.
+    found = cliques.best(Requests.of(graph[None], min(N, K)), node[None], time_limit=1e-12)
+    assert found.optimal[0]
+
+
+@settings(max_examples=150, deadline=None)
+@given(small, st.integers(0, 10**6), st.booleans(), st.integers(1, 3))
+def test_with_tie_keys_the_order_of_candidates_changes_nothing(
+    requests: Requests, seed: int, with_pairs: bool, n: int
+) -> None:
+    B, N = requests.present.shape
+    node, pair = random_weights(seed, B, N)
+    rng = np.random.default_rng(seed)
+    requests = replace(requests, tie_key=rng.permutation(B * N).reshape(B, N))
+    order = rng.permutation(N)
+    moved = Requests(
+        requests.graph[:, order][:, :, order],
+        requests.present[:, order],
+        requests.card_size,
+        requests.pinned[:, order],
+        requests.group[:, :, order],
+        requests.cap,
+        tie_key=None if requests.tie_key is None else requests.tie_key[:, order],
+    )
+    odd = 1 / 3  # so that sums round
+    before = cliques.best_n(requests, node * odd, pair * odd if with_pairs else None, n=n)
+    after = cliques.best_n(
+        moved, node[:, order] * odd, pair[:, order][:, :, order] * odd if with_pairs else None, n=n
+    )
+    assert np.array_equal(before.weight, after.weight)
+    for b in range(B):
+        for ours, theirs in zip(before.card[b].tolist(), after.card[b].tolist(), strict=True):
+            assert ours == sorted(int(order[p]) if p >= 0 else -1 for p in theirs) or -1 in theirs
+            assert [p for p in ours if p >= 0] == sorted(int(order[p]) for p in theirs if p >= 0)
+
+
+EXTREME = st.sampled_from(
+    [1.7e308, -1.7e308, 1e308, 6e307, -1e307, 1e301, 9e299, -5e299, 1e150, 5e-324, 1.0, 0.0]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.integers(1, 7), st.integers(1, 7), st.booleans(), st.booleans())
+def test_weights_whose_sums_could_overflow_are_refused_and_all_others_give_finite_answers(
+    data: st.DataObject, N: int, K: int, with_pairs: bool, pinned: bool
+) -> None:
+    K = min(N, K)
+    node = np.array(data.draw(st.lists(EXTREME, min_size=N, max_size=N)))
+    pair = np.zeros((N, N))
+    if with_pairs:
+        upper = data.draw(st.lists(EXTREME, min_size=N * N, max_size=N * N))
+        pair = np.triu(np.array(upper).reshape(N, N), 1)
+        pair = pair + pair.T
+    requests = Requests.of(complete_graph(N)[None], K, pinned=np.array([[pinned] + [False] * (N - 1)]))
+    asked = (requests, node[None], pair[None] if with_pairs else None)
+    if K * (np.abs(node).max() / 1e300) > 2 and not pinned:
+        with pytest.raises(InputError, match=r"may not exceed 1e\+300"):
+            cliques.best(*asked)
+    elif K * (np.abs(node).max() / 1e300) + K * K * (np.abs(pair).max() / 1e300) < 1:
+        found = cliques.best(*asked)
+        assert np.isfinite([found.weight[0], found.bound[0]]).all()
+        assert found.optimal[0]

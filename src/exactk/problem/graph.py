@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int32
+from jaxtyping import Bool, Int32, Int64
 
 from exactk.problem import brief as briefs
 from exactk.problem.brief import Brief
@@ -21,6 +21,9 @@ class Requests:
     A card of request b is valid when it holds exactly `card_size[b]` distinct present positions, every pair of
     them allowed by `graph[b]`, all of `pinned[b]`, and, for each cap c, at most `cap[b, c]` positions of any
     one group `group[b, c]` (group -1: counted by no cap).
+
+    Of valid cards that are worth the same, the one with the candidate of the largest `tie_key` in which they differ
+    is taken (by rising position where there are no keys): keys made of ids make the order of candidates irrelevant.
     """
 
     graph: Bool[np.ndarray, "B N N"]
@@ -30,6 +33,7 @@ class Requests:
     group: Int32[np.ndarray, "B C N"]
     cap: Int32[np.ndarray, "B C"]
     brief: Brief | None = None
+    tie_key: Int64[np.ndarray, "B N"] | None = None
 
     def __len__(self) -> int:
         return len(self.graph)
@@ -44,6 +48,7 @@ class Requests:
         group: Int32[np.ndarray, "B C N"] | None = None,
         cap: Int32[np.ndarray, "B C"] | None = None,
         brief: Brief | None = None,
+        tie_key: Int64[np.ndarray, "B N"] | None = None,
     ) -> Requests:
         """Fill in what was not said: everything present, nothing pinned, no caps."""
         B, N, _ = graph.shape
@@ -55,6 +60,7 @@ class Requests:
             group=np.empty((B, 0, N), np.int32) if group is None else group,
             cap=np.empty((B, 0), np.int32) if cap is None else cap,
             brief=brief,
+            tie_key=tie_key,
         )
 
     def one(self, b: int) -> Requests:
@@ -71,6 +77,7 @@ class Requests:
             self.group[index],
             self.cap[index],
             None if self.brief is None else self.brief.rows(index),
+            None if self.tie_key is None else self.tie_key[index],
         )
 
 

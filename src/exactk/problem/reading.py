@@ -26,6 +26,7 @@ class Asked:
     rows: Int64[np.ndarray, "B N"]
     request_ids: tuple[Any, ...] | None
     single: bool
+    named: bool  # whether the items have ids of their own; else their positions serve
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -89,10 +90,12 @@ def read(scores: Any, items: Any, fields: Sequence[str] | None) -> Asked:
         B, N = score.shape
         rows, names = np.arange(B * N).reshape(B, N), None
         columns = {field: _flat(field, values, B, N) for field, values in table.items()}
-    if "item_id" not in columns:
+    named = "item_id" in columns
+    if not named:
         columns["item_id"] = np.empty(score.size, np.int64)
         columns["item_id"][rows[rows >= 0]] = np.nonzero(rows >= 0)[1]
-    asked = Asked(score.reshape(-1), columns, rows, names, single=score.ndim == 1 and request_id is None)
+    single = score.ndim == 1 and request_id is None
+    asked = Asked(score.reshape(-1), columns, rows, names, single, named)
     _check_scores(asked)
     return asked
 

@@ -30,7 +30,7 @@ PAIRS_AT_ONCE = 2**23  # a batch is solved in parts, so that its padded pair sco
 
 @dataclass(frozen=True)
 class Card:
-    """Exactly k items, every pair allowed. Items stand in order of their own score, yet a card is a set.
+    """Exactly k items, every pair allowed. A card is a set; its items stand in the order in which they were offered.
 
     `bound` is proven: no valid card is worth more. `optimal` says that it is reached. `relaxed` names the
     rules that were let go, `reasons` say why each other candidate is not in (with `explain=True`).
@@ -157,11 +157,13 @@ def _solve_part(job: Job, start: int, stop: int) -> list[Any]:
         rules = job.rules_of(here, N)
         explaining.check_relaxable(rules, job.relax)
         include, exclude = job.include and job.include[here], job.exclude and job.exclude[here]
-        requests = rules.requests(part.columns, job.sizes[here], part.present, include, exclude)
+        requests = rules.requests(
+            part.columns, job.sizes[here], part.present, include, exclude, job.asked.named
+        )
         pairs = None if job.pairs is None else checked_pair_scores(job.pairs[here], N)
+        ranking = _ranked(requests, part.scores, pairs, job)
     except RequestError as error:
         raise InputError(f"{job.asked.name(start + error.request)}: {error.reason}") from None
-    ranking = _ranked(requests, part.scores, pairs, job)
     return [
         _answer(
             job,
@@ -196,7 +198,10 @@ def _answer(
                 return _refused(job, b, sheet)
             relaxed, sheet = let_go
             stacked = None if pairs is None else pairs[None]
-            ranking = _ranked(sheet.requests(sheet.pieces()), part.scores, stacked, job)
+            try:
+                ranking = _ranked(sheet.requests(sheet.pieces()), part.scores, stacked, job)
+            except RequestError as error:
+                raise InputError(f"{job.asked.name(b)}: {error.reason}") from None
     reasons: tuple[WhyNot, ...] = ()
     if job.explain:
         sheet = sheet or _sheet(job, b, part)
@@ -218,8 +223,7 @@ def _card(
     relaxed: tuple[str, ...],
     reasons: tuple[WhyNot, ...],
 ) -> Card:
-    score = part.scores[0].tolist()
-    positions = sorted((p for p in ranking.card[0, rank].tolist() if p >= 0), key=lambda p: (-score[p], p))
+    positions = [p for p in ranking.card[0, rank].tolist() if p >= 0]
     value, optimal = float(ranking.weight[0, rank]), bool(ranking.optimal[0])
     ids = part.columns["item_id"][0].tolist()
     return Card(
@@ -267,7 +271,8 @@ def _sheet(job: Job, b: int, part: Part) -> RuleSheet:
     """One request laid open, rule by rule."""
     rules = job.rules_of(slice(b, b + 1), part.present.shape[1])
     include, exclude = job.include and [job.include[b]], job.exclude and [job.exclude[b]]
-    return RuleSheet.of(rules, part.columns, int(job.sizes[b]), part.present, include, exclude)
+    size = int(job.sizes[b])
+    return RuleSheet.of(rules, part.columns, size, part.present, include, exclude, job.asked.named)
 
 
 def _refused(job: Job, b: int, sheet: RuleSheet) -> ExactKError:

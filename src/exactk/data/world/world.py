@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
-from dataclasses import fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -185,8 +184,7 @@ class World:
         for start in range(0, len(user_ids), AT_ONCE):
             part = slice(start, start + AT_ONCE)
             users, items = user_ids[part], item_ids[part]
-            arrays = {f.name: getattr(requests, f.name)[part] for f in fields(requests)}
-            chosen = choose(users, items, Requests(**arrays))
+            chosen = choose(users, items, requests.rows(part))
             card[part, : chosen.shape[1]] = chosen
             found = (chosen >= 0).all(axis=1)
             values = self.value(users, np.take_along_axis(items, np.maximum(chosen, 0), axis=1))

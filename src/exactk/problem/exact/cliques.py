@@ -15,7 +15,9 @@ from exactk.errors import ConfigError, InputError
 from exactk.problem.exact.best import best_nodes_each, best_pairs_each
 from exactk.problem.exact.count import count_each
 from exactk.problem.exact.exists import completable_each, exists_each
+from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE
 from exactk.problem.graph import Requests
+from exactk.problem.rules.columns import RequestError
 
 
 class Solutions(NamedTuple):
@@ -23,7 +25,8 @@ class Solutions(NamedTuple):
 
     `optimal` where the search was finished: then `weight == bound`. Nothing `found`: card all -1, weight -inf; with
     `optimal` that proves that no valid card exists. Positions ascend. Among cards of equal weight (to within the
-    rounding of a sum) the one whose positions come first in dictionary order is returned: [0, 5] before [1, 2].
+    rounding of a sum) the requests' tie keys decide; without keys the one whose positions come first in dictionary
+    order is returned: [0, 5] before [1, 2].
     """
 
     card: Int64[np.ndarray, "B K"]
@@ -40,7 +43,7 @@ class Solutions(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """The n best cards of each request, best first, equal ones in dictionary order; `num_found` may be less than n.
+    """The n best cards of each request, best first, equal ones as ties are settled; `num_found` may be less than n.
 
     `bound` is a proven upper bound on the value of every valid card that is not listed (-inf: there is none).
     """
@@ -131,18 +134,20 @@ def best_n(
     found, bound, complete = np.empty(B, np.int64), np.empty(B), np.empty(B, np.bool_)
     fault = np.empty((B, 2), np.int64)
     limit = np.inf if time_limit is None else float(time_limit)
-    given = (*_arrays(requests), _plain(requests.group), _plain(requests.cap), _plain(node_weights))
+    keys = np.empty((B, 0), np.int64) if requests.tie_key is None else _plain(requests.tie_key)
+    given = (*_arrays(requests), _plain(requests.group), _plain(requests.cap), keys, _plain(node_weights))
     answer = (cards, weights, found, bound, complete, fault)
     if pair_weights is None:
         faults = _each(best_nodes_each, 4, *given, limit, *answer, cores=cores)
     else:
         faults = _each(best_pairs_each, 4, *given, _plain(pair_weights), limit, *answer, cores=cores)
     if faults:
-        _complain(fault, node_weights, pair_weights)
+        _complain(requests, fault, node_weights, pair_weights)
     return Ranking(cards, weights, found, bound, complete)
 
 
 def _complain(
+    requests: Requests,
     fault: Int64[np.ndarray, "B 2"],
     node_weights: Float64[np.ndarray, "B N"],
     pair_weights: Float64[np.ndarray, "B N N"] | None,
@@ -150,6 +155,8 @@ def _complain(
     """Name the first weight that cannot be used."""
     b = int(np.flatnonzero(fault[:, 0] >= 0)[0])
     p, q = (int(position) for position in fault[b])
+    if q == TOO_LARGE:
+        raise _too_large(requests, b, node_weights, pair_weights)
     if q < 0 or pair_weights is None:
         raise InputError(
             f"node_weights[{b}, {p}] is {node_weights[b, p]}: weights must be finite; "
@@ -162,6 +169,30 @@ def _complain(
         )
     raise InputError(
         f"pair_weights[{b}, {p}, {q}] is {there}: weights must be finite; to keep a pair apart, forbid it in the graph"
+    )
+
+
+def _too_large(
+    requests: Requests,
+    b: int,
+    node_weights: Float64[np.ndarray, "B N"],
+    pair_weights: Float64[np.ndarray, "B N N"] | None,
+) -> RequestError:
+    """The refusal of weights whose sums could leave the finite range: which is the largest, and how large it may be."""
+    size = int(requests.card_size[b])
+    node = np.where(requests.present[b], np.abs(node_weights[b]), 0.0)
+    p = int(node.argmax())
+    named, value, count = f"the score at position {p}", node_weights[b, p], size
+    if pair_weights is not None:
+        pair = np.where(requests.graph[b], np.abs(pair_weights[b]), 0.0)
+        i, j = (int(place) for place in np.unravel_index(pair.argmax(), pair.shape))
+        if pair[i, j] > node[p]:
+            named, value = f"the pair score at positions {i} and {j}", pair_weights[b, i, j]
+        count += size * (size - 1) // 2
+    return RequestError(
+        b,
+        f"{named} is {value:g}, and a card of {size} adds up {count} such numbers: their sum may not exceed "
+        f"{LARGEST_SUM:g} (scale the scores down; only their proportions matter)",
     )
 
 

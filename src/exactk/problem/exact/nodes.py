@@ -19,7 +19,7 @@ from exactk.problem.exact.bits import (
     seconds,
     without,
 )
-from exactk.problem.exact.ranking import comes_too_late, offer
+from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, comes_too_late, offer
 from exactk.problem.exact.setup import binding_groups, join_row, members, put_back, take
 
 # Steps before colouring is tried, with a card in hand and without: most searches end within them, and a step with
@@ -76,43 +76,83 @@ def heaviest_by_colour(rows, bits, value, left, uncoloured, colour):
 
 @compiled
 @no_type_check
-def positions_of(bits, place, positions):
-    """List where the candidates of a set stood; returns how many."""
-    num = 0
+def among_equals(bits, value, index, need, least, slack, taken, num_taken, others):
+    """Part a set, whose `need` heaviest hardly reach `least`: what no card that reaches it does without, and the rest.
+
+    The former is put behind the `num_taken` taken, those of the rest that such a card may hold in `others`. Returns
+    (how many others, how many needed): of 5 5 3 3 3 1 with need 3 and least 13, both 5 are needed, the others 3 3 3.
+    """
+    most = 0.0
+    last, following = (
+        -np.inf,
+        -np.inf,
+    )  # the values of the lightest that is among the heaviest, and of the next
+    count = 0
+    for w in range(len(bits)):
+        word = bits[w]
+        while word and count <= need:
+            i = w * 64 + np.int64(lowest_bit(word))
+            word &= word - ONE
+            if count < need:
+                most += value[i]
+                last = value[i]
+            else:
+                following = value[i]
+            count += 1
+    num = needed = count = 0
     for w in range(len(bits)):
         word = bits[w]
         while word:
-            positions[num] = place[w * 64 + np.int64(lowest_bit(word))]
-            num += 1
+            i = w * 64 + np.int64(lowest_bit(word))
             word &= word - ONE
-    return num
+            if count < need and most - value[i] + following < least - slack:
+                taken[num_taken + needed] = index[i]
+                needed += 1
+            elif count < need or most - last + value[i] >= least - slack:
+                others[num] = index[i]
+                num += 1
+            else:
+                return num, needed
+            count += 1
+    return num, needed
 
 
 @compiled
 @no_type_check
-def search_nodes(graph, node, must, held, position, m, left, group, cap, deadline, cards, weights):
-    """Fill the best cards; returns (how many were found, a bound on what was not searched, whether all was)."""
+def search_nodes(graph, node, must, held, position, m, left, group, cap, deadline, cards, weights, fault):
+    """Fill the best cards; returns (how many were found, a bound on what was not searched, whether all was).
+
+    A card is told as the places of its picks in `position`, without what must be held. Weights whose sums could
+    overflow are told in `fault`, and nothing is searched.
+    """
     size = held + left
     n = len(weights)
-    taken = np.empty(size, np.int64)  # what must be held, then the picks
-    card = np.empty(size, np.int64)
+    taken, card = np.empty(left, np.int64), np.empty(left, np.int64)
     found = np.int64(0)
     total = 0.0
     scale = 0.0
     for k in range(held):
-        taken[k] = must[k]
         total += node[must[k]]
         scale += abs(node[must[k]])
+    if left > 0:
+        largest = 0.0
+        for i in range(m):
+            largest = max(largest, abs(node[position[i]]))
+        scale += left * largest
+    if not scale <= LARGEST_SUM:
+        fault[0], fault[1] = 0, TOO_LARGE
+        return 0, 0.0, False
     if left == 0:
         return offer(cards, weights, found, 0.0, taken, total), -np.inf, True
-    place = np.empty(m, np.int64)
-    value = np.empty(m)
+    own, index = np.empty(m), np.empty(m, np.int64)  # index: heaviest first, then as they come
     for i in range(m):
-        place[i] = position[i]
-    falling_order(node, place, m)
+        own[i] = node[position[i]]
+        index[i] = i
+    falling_order(own, index, m)
+    place, value = np.empty(m, np.int64), np.empty(m)
     for i in range(m):
-        value[i] = node[place[i]]
-    scale += left * max(abs(value[0]), abs(value[m - 1]))
+        place[i] = position[index[i]]
+        value[i] = own[index[i]]
     slack = scale * (size + 8) * 2.3e-16  # the rounding of as many additions
 
     num_words = (m + 63) >> 6
@@ -128,7 +168,7 @@ def search_nodes(graph, node, must, held, position, m, left, group, cap, deadlin
     sums[0] = total
     picks = np.empty(left, np.int64)
     uncoloured, colour = np.empty(num_words, np.uint64), np.empty(num_words, np.uint64)
-    positions, scratch = np.empty(m, np.int64), np.empty(size + 1, np.int64)
+    others, scratch = np.empty(m, np.int64), np.empty(left + 1, np.int64)
     steps = 0
     depth = 0
     while depth >= 0:
@@ -145,10 +185,14 @@ def search_nodes(graph, node, must, held, position, m, left, group, cap, deadlin
                         built[i] = True
                 all_built = True
             bound = total + heaviest_by_colour(rows, rest[depth], value, need, uncoloured, colour)
-        hopeless = bound <= bar - slack
+        hopeless = not bound > bar - slack  # so put, a sum that is no number ends the branch, too
         if not hopeless and bound <= bar + slack:
-            num = positions_of(rest[depth], place, positions)
-            hopeless = comes_too_late(taken, held + depth, positions, num, need, cards[n - 1], scratch)
+            num, needed = among_equals(
+                rest[depth], value, index, need, bar - slack - total, slack, taken, depth, others
+            )
+            hopeless = comes_too_late(
+                taken, depth + needed, others, num, need - needed, cards[n - 1], scratch
+            )
         if hopeless or bound == -np.inf:
             depth -= 1
             if depth >= 0:
@@ -156,9 +200,9 @@ def search_nodes(graph, node, must, held, position, m, left, group, cap, deadlin
             continue
         i = first_of(rest[depth])
         without(rest[depth], i)
-        taken[held + depth] = place[i]
+        taken[depth] = index[i]
         if need == 1:
-            for k in range(size):
+            for k in range(left):
                 card[k] = taken[k]
             found = offer(cards, weights, found, slack, card, total + value[i])
             continue

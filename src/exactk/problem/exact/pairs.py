@@ -14,7 +14,7 @@ from exactk.problem.exact.bits import compiled, seconds
 from exactk.problem.exact.exists import FOUND, NONE, find_any
 from exactk.problem.exact.matrix import is_bad, pair_matrix
 from exactk.problem.exact.partners import sort_falling, tighten, top_sum
-from exactk.problem.exact.ranking import comes_too_late, offer
+from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, comes_too_late, offer
 from exactk.problem.exact.setup import binding_groups, count_in, members, put_back
 from exactk.problem.exact.start import STARTS, STARTS_WHEN_LONG, greedy_starts
 
@@ -35,7 +35,7 @@ def overflows(label, room, used, i, j):
 @compiled
 @no_type_check
 def offer_last_two(
-    pairs, label, room, used, position, names, gain, num, total, slack, taken, cards, weights, found, card
+    pairs, label, room, used, names, gain, num, total, slack, taken, cards, weights, found, card
 ):  # fmt: skip
     """Complete what is taken with every allowed pair that may be among the best; returns how many cards are held."""
     n = len(weights)
@@ -49,8 +49,8 @@ def offer_last_two(
             if weight > low and not overflows(label, room, used, names[x], names[y]):
                 for k in range(size - 2):
                     card[k] = taken[k]
-                card[size - 2] = position[names[x]]
-                card[size - 1] = position[names[y]]
+                card[size - 2] = names[x]
+                card[size - 1] = names[y]
                 found = offer(cards, weights, found, slack, card, weight)
                 low = weights[n - 1] - slack if found == n else -np.inf
     return found
@@ -58,22 +58,11 @@ def offer_last_two(
 
 @compiled
 @no_type_check
-def offer_picks(position, picks, weight, slack, taken, held, cards, weights, found, card):
-    """Offer what must be held together with the picks; returns how many cards are held."""
-    for k in range(held):
-        card[k] = taken[k]
+def offer_picks(picks, weight, slack, cards, weights, found, card):
+    """Offer a copy of the picks, which are left as they are; returns how many cards are held."""
     for k in range(len(picks)):
-        card[held + k] = position[picks[k]]
+        card[k] = picks[k]
     return offer(cards, weights, found, slack, card, weight)
-
-
-@compiled
-@no_type_check
-def too_late(position, names, start, num, need, taken, num_taken, last, others, scratch):
-    """Whether picking `need` of names[start:num] can only give cards that lose the tie against `last`."""
-    for x in range(start, num):
-        others[x - start] = position[names[x]]
-    return comes_too_late(taken, num_taken, others, num - start, need, last, scratch)
 
 
 @compiled
@@ -90,16 +79,12 @@ def most_beside(pairs, names, gain, spare, start, num, need, hopes, top):
 
 @compiled
 @no_type_check
-def branch(
-    pairs, label, room, position, first_gain, total, slack, deadline, taken, held, cards, weights, found
-):  # fmt: skip
+def branch(pairs, label, room, first_gain, total, slack, deadline, left, cards, weights, found):
     """Search all cards of three picks or more; returns (how many are held, bound on the unsearched, whether all was).
 
     At each level the candidates are sorted by falling worth and picked in turn, each beside those after it.
     """
     m = len(first_gain)
-    size = len(taken)
-    left = size - held
     n = len(weights)
     names = np.empty((left, m), np.int64)
     gain, worth, spare = np.empty((left, m)), np.empty((left, m)), np.empty((left, m))
@@ -108,9 +93,9 @@ def branch(
     partner, strength = np.empty((m, m), np.int32), np.empty((m, m))
     degree, scans = np.full(m, -1, np.int64), np.zeros(m, np.int64)
     inside, hopes, new_gain = np.zeros(m), np.empty(m), np.empty(m)
-    order, others, scratch = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m)
-    merged, card, top = np.empty(size + 1, np.int64), np.empty(size, np.int64), np.empty(left + 1)
+    order, scratch, merged = np.empty(m, np.int64), np.empty(m), np.empty(left + 1, np.int64)
     used, picks, trial = np.zeros(len(room), np.int64), np.empty(left, np.int64), np.empty(left, np.int64)
+    card, top = np.empty(left, np.int64), np.empty(left + 1)
     for i in range(m):
         names[0, i] = i
         gain[0, i] = first_gain[i]
@@ -135,13 +120,13 @@ def branch(
         bound = total
         for k in range(start, start + need):
             bound += worth[depth, k] if k < num[depth] else -np.inf
-        if bound <= low or (
+        # "Not above" and not "at most": a sum that is no number ends the branch, too.
+        if not bound > low or (
             bound <= high
-            and too_late(
-                position, names[depth], start, num[depth], need, taken, held + depth, cards[n - 1],
-                others, merged,
+            and comes_too_late(
+                picks, depth, names[depth, start:], num[depth] - start, need, cards[n - 1], merged
             )
-        ):  # fmt: skip
+        ):
             depth -= 1
             if depth >= 0:
                 put_back(picks[depth], label, used)
@@ -152,9 +137,7 @@ def branch(
                 pairs, label, room, first_gain, slack, STARTS, STARTS_WHEN_LONG, deadline, trial
             )
             if start_sum > -np.inf:
-                found = offer_picks(
-                    position, trial, sums[0] + start_sum, slack, taken, held, cards, weights, found, card
-                )
+                found = offer_picks(trial, sums[0] + start_sum, slack, cards, weights, found, card)
             continue
         if steps % 64 == 0 and seconds() > deadline:
             bound = bar
@@ -167,7 +150,6 @@ def branch(
         cursor[depth] = start + 1
         i = names[depth, start]
         picks[depth] = i
-        taken[held + depth] = position[i]
         beside = num[depth] - start - 1
         total += gain[depth, start]
         for y in range(beside):
@@ -181,13 +163,12 @@ def branch(
                     if label[c, names[depth, start + 1 + y]] == g:
                         hopes[y] = -np.inf
         most = top_sum(hopes, beside, need - 1, top)
-        if total + most <= low or (
+        if not total + most > low or (
             total + most <= high
-            and too_late(
-                position, names[depth], start + 1, num[depth], need - 1, taken, held + depth + 1,
-                cards[n - 1], others, merged,
+            and comes_too_late(
+                picks, depth + 1, names[depth, start + 1 :], beside, need - 1, cards[n - 1], merged
             )
-        ):  # fmt: skip
+        ):
             continue
         rest = most - top[need - 2]
         stay = 0
@@ -201,7 +182,7 @@ def branch(
         count_in(i, label, used)
         if need == 3:
             found = offer_last_two(
-                pairs, label, room, used, position, names[depth + 1], gain[depth + 1], stay, total, slack, taken,
+                pairs, label, room, used, names[depth + 1], gain[depth + 1], stay, total, slack, picks,
                 cards, weights, found, card,
             )  # fmt: skip
             put_back(i, label, used)
@@ -219,17 +200,16 @@ def search_pairs(
 ):
     """Fill the best cards; returns (how many were found, a bound on what was not searched, whether all was).
 
-    A pair weight that is not finite or not symmetric is named in `fault`, and nothing is searched.
+    A card is told as the places of its picks in `position`, without what must be held. A pair weight that is not
+    finite or not symmetric is named in `fault`, and so is the largest where sums could overflow: nothing is searched.
     """
     size = held + left
     found = np.int64(0)
     slack = 0.0
-    taken = np.empty(size, np.int64)
-    card = np.empty(size, np.int64)
+    card = np.empty(left, np.int64)
     total, scale, largest_gain = 0.0, 0.0, 0.0
     first_gain = np.empty(m)
     for k in range(held):
-        taken[k] = must[k]
         gain = node[must[k]]
         for e in range(k):
             gain += pair[must[k], must[e]]
@@ -246,7 +226,10 @@ def search_pairs(
                 fault[0], fault[1] = position[i], must[k]
                 return 0, 0.0, False
     if left == 0:
-        return offer(cards, weights, found, slack, taken, total), -np.inf, True
+        if not scale <= LARGEST_SUM:
+            fault[0], fault[1] = 0, TOO_LARGE
+            return 0, 0.0, False
+        return offer(cards, weights, found, slack, card, total), -np.inf, True
     label, room = binding_groups(group, cap, must, held, position, m, left)
     pairs = np.empty((m, m))
     largest = pair_matrix(graph, pair, position, m, label, room, pairs, fault)
@@ -255,12 +238,13 @@ def search_pairs(
     for i in range(m):
         largest_gain = max(largest_gain, abs(first_gain[i]))
     scale += left * largest_gain + left * (left - 1) / 2 * largest
+    if not scale <= LARGEST_SUM:
+        fault[0], fault[1] = 0, TOO_LARGE
+        return 0, 0.0, False
     slack = scale * (size * size + 8) * 2.3e-16  # the rounding of as many additions
     if left == 1:
         for i in range(m):
-            for k in range(held):
-                card[k] = taken[k]
-            card[size - 1] = position[i]
+            card[0] = i
             found = offer(cards, weights, found, slack, card, total + first_gain[i])
         return found, weights[-1] if found == len(weights) else -np.inf, True
     if left == 2:
@@ -268,8 +252,8 @@ def search_pairs(
         for i in range(m):
             names[i] = i
         found = offer_last_two(
-            pairs, label, room, used, position, names, first_gain, m, total, slack, taken, cards, weights,
-            found, card,
+            pairs, label, room, used, names, first_gain, m, total, slack, card, cards, weights, found,
+            card,
         )  # fmt: skip
         return found, weights[-1] if found == len(weights) else -np.inf, True
     picks = np.empty(left, np.int64)
@@ -284,10 +268,8 @@ def search_pairs(
         if status == FOUND:
             start = sum_of(pairs, first_gain, picks)
     if start > -np.inf and len(weights) == 1:
-        found = offer_picks(position, picks, total + start, slack, taken, held, cards, weights, found, card)
-    return branch(
-        pairs, label, room, position, first_gain, total, slack, deadline, taken, held, cards, weights, found
-    )
+        found = offer_picks(picks, total + start, slack, cards, weights, found, card)
+    return branch(pairs, label, room, first_gain, total, slack, deadline, left, cards, weights, found)
 
 
 @compiled

@@ -1,6 +1,7 @@
-"""The best cards found so far, and the rule for equals: the card whose ascending positions come first wins.
+"""The best cards found so far, and the rule for equals: the card whose ascending places come first wins.
 
-Knows neither graph nor search. Weights within `slack` of each other, what rounding can do to a sum, count as equal.
+Knows neither graph nor search, nor in which order candidates were placed.
+Weights within `slack` of each other, what rounding can do to a sum, count as equal.
 """
 
 from __future__ import annotations
@@ -8,6 +9,11 @@ from __future__ import annotations
 from typing import no_type_check
 
 from exactk.problem.exact.bits import compiled
+
+LARGEST_SUM = (
+    1e300  # of the sizes of all weights on a card: bounds are sums of several such, and must stay finite
+)
+TOO_LARGE = -2  # in place of a second position, where a fault is told: no single weight is bad, their sum is
 
 
 @compiled

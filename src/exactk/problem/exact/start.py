@@ -14,6 +14,7 @@ from exactk.problem.exact.bits import compiled, falling_order, seconds
 STARTS = (
     8  # greedy cards to begin with: more rarely found a better one, and proving takes longer than finding
 )
+MOST_PASSES = 100  # of swaps over a card: few are ever needed, and none may go on for ever
 STARTS_WHEN_LONG = 512  # once a search proves long they cost little beside it
 
 
@@ -99,7 +100,9 @@ def swap_while_better(pairs, label, room, first_gain, slack, total, picks):
     for k in range(len(picks)):
         shift(pairs, label, picks[k], 1, gain, blocked, used)
     better = True
-    while better:
+    for _ in range(MOST_PASSES):
+        if not better:
+            break
         better = False
         for k in range(len(picks)):
             out = picks[k]

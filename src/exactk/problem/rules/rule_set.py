@@ -18,6 +18,7 @@ from exactk.problem.brief import Brief, joined
 from exactk.problem.candidates import Wishes, check_candidates, check_columns, sizes, wished_positions
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import Columns, RequestError, Sizes, nearest
+from exactk.problem.ties import tie_keys
 
 RULE_TYPES: dict[str, type[Constraint]] = {}
 # What people call a rule that has another name here; the nearest spelling would say the opposite.
@@ -228,9 +229,11 @@ class Constraints:
         present: Bool[np.ndarray, "B N"] | None = None,
         include: Wishes = None,
         exclude: Wishes = None,
+        ties_by_id: bool = True,
     ) -> Requests:
         """Checked requests for search. `include`, `exclude`: per request, ids that must or must not be in.
 
+        Ties are settled by the ids, unless these are mere positions.
         Rules are asked about the candidates that remain: an excluded item may lack a title.
         """
         check_columns(columns, self.fields)
@@ -241,7 +244,9 @@ class Constraints:
         present = present & ~barred
         group, cap = self.caps(columns, present)
         brief = self.brief(columns, present, card_size)
-        return Requests(self.graph(columns, present), present, card_size, pinned, group, cap, brief)
+        graph = self.graph(columns, present)
+        keys = tie_keys(columns["item_id"]) if ties_by_id else None
+        return Requests(graph, present, card_size, pinned, group, cap, brief, keys)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: {"rule": [...]}, the form of rule files."""

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int32
+from jaxtyping import Bool, Int32, Int64
 
 from exactk.problem.candidates import Wishes, wished_positions
 from exactk.problem.exact.cliques import exists
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import Columns
 from exactk.problem.rules.rule_set import Constraint, Constraints
+from exactk.problem.ties import tie_keys
 
 
 class Piece(NamedTuple):
@@ -40,6 +41,7 @@ class RuleSheet:
     exclude: Bool[np.ndarray, "N"]
     card_size: int
     item_ids: tuple[Any, ...]
+    tie_key: Int64[np.ndarray, "N"] | None = None
 
     @classmethod
     def of(
@@ -50,6 +52,7 @@ class RuleSheet:
         present: Bool[np.ndarray, "1 N"],
         include: Wishes = None,
         exclude: Wishes = None,
+        ties_by_id: bool = True,
     ) -> RuleSheet:
         """Lay out a request that `Constraints.requests` accepted (columns with B = 1)."""
         pinned, barred = wished_positions(columns, present, include, exclude)
@@ -75,6 +78,7 @@ class RuleSheet:
             exclude=barred[0],
             card_size=card_size,
             item_ids=tuple(columns["item_id"][0].tolist()),
+            tie_key=tie_keys(columns["item_id"][0]) if ties_by_id else None,
         )
 
     def pieces(self) -> tuple[Piece, ...]:
@@ -120,6 +124,7 @@ class RuleSheet:
             pinned=pinned[None],
             group=self.group[capping][None],
             cap=self.cap[capping][None],
+            tie_key=None if self.tie_key is None else self.tie_key[None],
         )
 
     def feasible(self, demands: Collection[Piece]) -> bool:
