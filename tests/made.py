@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from exactk.problem.batch import Batch
 from exactk.problem.graph import is_valid_card
 from exactk.search.steps import replay_by_steps
+from exactk.tensors import TensorBatch
 
 
 def graph_of(num_nodes: int, edges: list[tuple[int, int]]) -> Tensor:
@@ -30,7 +30,7 @@ def random_graphs(num: int, num_nodes: int, density: float, seed: int) -> Tensor
     return upper | upper.transpose(1, 2)
 
 
-def batch_of(graph: Tensor, card_size: int | list[int], **given: Any) -> Batch:
+def batch_of(graph: Tensor, card_size: int | list[int], **given: Any) -> TensorBatch:
     """A batch around graphs [B, N, N]; whatever is not given is plain: all present, no pins, no caps, ids 1, 2, ..."""
     B, N, _ = graph.shape
     parts: dict[str, Any] = {
@@ -42,10 +42,10 @@ def batch_of(graph: Tensor, card_size: int | list[int], **given: Any) -> Batch:
         "cap": torch.zeros(B, 0, dtype=torch.long),
     }
     sizes = torch.full((B,), card_size) if isinstance(card_size, int) else torch.tensor(card_size)
-    return Batch(graph=graph, card_size=sizes, **(parts | given))
+    return TensorBatch(graph=graph, card_size=sizes, **(parts | given))
 
 
-def complete_batch(num: int, num_nodes: int, card_size: int | list[int], **given: Any) -> Batch:
+def complete_batch(num: int, num_nodes: int, card_size: int | list[int], **given: Any) -> TensorBatch:
     """Requests in which every pair is allowed."""
     graph = ~torch.eye(num_nodes, dtype=torch.bool)
     return batch_of(graph.repeat(num, 1, 1), card_size, **given)
@@ -79,14 +79,14 @@ class TableSteps:
         return replay_by_steps(self, cards)
 
 
-def valid_cards(batch: Batch, b: int) -> list[tuple[int, ...]]:
+def valid_cards(batch: TensorBatch, b: int) -> list[tuple[int, ...]]:
     """Every valid card of request b as ascending positions, by trying all."""
     requests = batch.requests()
     subsets = itertools.combinations(range(batch.graph.shape[1]), int(batch.card_size[b]))
     return [card for card in subsets if is_valid_card(requests, b, np.array(card))]
 
 
-def may_follow(batch: Batch, b: int, prefix: tuple[int, ...]) -> set[int]:
+def may_follow(batch: TensorBatch, b: int, prefix: tuple[int, ...]) -> set[int]:
     """Positions that may be chosen after `prefix`: on some valid card that holds it, and pinned ones first."""
     return _following(valid_cards(batch, b), batch.pinned[b].nonzero().flatten().tolist(), prefix)
 
@@ -98,7 +98,7 @@ def _following(cards: list[tuple[int, ...]], pins: list[int], prefix: tuple[int,
 
 
 def ordered_cards(
-    batch: Batch, b: int, steps: TableSteps, temperature: float = 1.0
+    batch: TensorBatch, b: int, steps: TableSteps, temperature: float = 1.0
 ) -> dict[tuple[int, ...], float]:
     """log P of every card of request b in every order in which it can be chosen, step by step in plain Python."""
     found: dict[tuple[int, ...], float] = {}
@@ -117,3 +117,8 @@ def ordered_cards(
 
     grow((), first, 0.0)
     return found
+
+
+def cards_by(way: Any, batch: TensorBatch) -> Tensor:
+    """What a recommender answers to a batch, as a tensor."""
+    return torch.from_numpy(way.recommend(batch.arrays()))

@@ -14,16 +14,16 @@ from exactk.learning.pace import FitSettings
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of
-from exactk.problem.batch import Batch
 from exactk.settings.config import InputSizes
 from exactk.settings.presets import preset
+from exactk.tensors import TensorBatch
 from made import batch_of, random_graphs
 
 BATCHES = 10
 STEPS = 3 * BATCHES
 
 
-def batches(epoch: int, start: int) -> Iterator[Batch]:
+def batches(epoch: int, start: int) -> Iterator[TensorBatch]:
     for number in range(start, BATCHES):
         generator = torch.Generator().manual_seed(1000 * epoch + number)
         graph = random_graphs(6, 8, 0.9, seed=number) | ~torch.eye(8, dtype=torch.bool)
@@ -44,7 +44,7 @@ def run(folder: Path, told: Callable[[int], None] = lambda _: None) -> dict[str,
     policy = Policy(config.policy, sizes, Generator().manual_seed(1))
     steps = 0
 
-    def loss(batch: Batch, progress: float, generator: Generator) -> Step:
+    def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:
         nonlocal steps
         told(steps)
         steps += 1

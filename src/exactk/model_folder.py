@@ -17,8 +17,8 @@ from torch import nn
 from exactk.data.atomic import atomic_folder
 from exactk.data.catalogue import Catalogue
 from exactk.data.vocabulary import Vocabulary
+from exactk.engine.calibration import Calibration
 from exactk.errors import DataError
-from exactk.learning.calibrate import Calibration
 from exactk.learning.phases import Models
 from exactk.learning.progress import Figures
 from exactk.model_files import FORMAT, checked_description, sha256

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from exactk.data.catalogue import Catalogue
 from exactk.data.requests import Request, rule_columns
+from exactk.engine.calibration import Calibration
 from exactk.errors import InfeasibleError
-from exactk.learning.calibrate import Calibration
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.problem.batch import Batch
@@ -28,6 +28,7 @@ from exactk.problem.rules.rule_set import Constraints
 from exactk.problem.rules.sheet import RuleSheet
 from exactk.problem.solving import Card
 from exactk.search.improve import swaps, valid_swaps
+from exactk.tensors import TensorBatch
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def why_not(
     sheet = asked.sheet(b)
     if card.relaxed:
         sheet = sheet.without([r for r, name in enumerate(sheet.names) if name in card.relaxed])
-    one = asked.batch.rows(torch.tensor([b]))
+    one = TensorBatch.of(asked.batch.rows(np.array([b])))
     if isinstance(value, PairValue) and value.only_pairs:
         values = value.values(one.to(next(value.parameters()).device))
         N = len(sheet.present)
@@ -96,7 +97,7 @@ def why_not(
 
 
 def _by_swaps(
-    sheet: RuleSheet, one: Batch, card: Card, value: Ensemble | None
+    sheet: RuleSheet, one: TensorBatch, card: Card, value: Ensemble | None
 ) -> tuple[tuple[WhyNot, ...], float]:
     """The best single swap that brings each item in, judged by any value of cards."""
     chosen = torch.tensor([card.positions])
@@ -129,7 +130,7 @@ def _by_swaps(
 
 @torch.no_grad()
 def _judged(
-    value: Ensemble, one: Batch, cards: Int[Tensor, "1 S K"], device: torch.device
+    value: Ensemble, one: TensorBatch, cards: Int[Tensor, "1 S K"], device: torch.device
 ) -> Float[Tensor, "1 S"]:
     logits: Tensor = value(one.to(device), cards.to(device))
     return logits.double().cpu()
@@ -151,17 +152,16 @@ def _in_probability(reason: WhyNot, logit: float, calibration: Calibration) -> W
     """The same reason, its cost in click probability instead of logits."""
     if reason.cost is None:
         return reason
-    now, then = calibration(torch.tensor([logit, logit - reason.cost], dtype=torch.float64)).tolist()
-    return replace(reason, cost=now - then)
+    return replace(reason, cost=calibration.one(logit) - calibration.one(logit - reason.cost))
 
 
 def _replaced(batch: Batch, b: int, request: Requests) -> Batch:
     """The batch with request b under lighter rules; caps that were let go leave a row that counts nothing."""
     N = batch.present.shape[1]
-    graph, group, cap = batch.graph.clone(), batch.group.clone(), batch.cap.clone()
+    graph, group, cap = batch.graph.copy(), batch.group.copy(), batch.cap.copy()
     count, kept = request.graph.shape[1], request.cap.shape[1]
-    graph[b, :count, :count] = torch.from_numpy(request.graph[0])
+    graph[b, :count, :count] = request.graph[0]
     group[b], cap[b] = -1, N
-    group[b, :kept, :count] = torch.from_numpy(request.group[0])
-    cap[b, :kept] = torch.from_numpy(request.cap[0])
+    group[b, :kept, :count] = request.group[0]
+    cap[b, :kept] = request.cap[0]
     return replace(batch, graph=graph, group=group, cap=cap)

@@ -24,7 +24,7 @@ from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.errors import ConfigError, ExactKError, InputError
 from exactk.evaluation import metrics
 from exactk.learning import phases, progress, ranks
-from exactk.learning.decide import Decision, PairValueSearch, PolicyWriter
+from exactk.learning.decide import Decider, Decision, PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
@@ -33,6 +33,7 @@ from exactk.problem.solving import Card
 from exactk.reasons import Asked, settled, why_not
 from exactk.settings.config import Config
 from exactk.settings.presets import preset
+from exactk.tensors import TensorBatch
 
 # Further figures of cards at places of a view, one number per request.
 Judge = Callable[[Dataset, Int[np.ndarray, "B"], Int[np.ndarray, "B K"]], dict[str, np.ndarray]]
@@ -142,7 +143,7 @@ class Recommender:
         answers: list[Any] = list(asked.errors)
         open_rows = [b for b, error in enumerate(asked.errors) if error is None]
         if open_rows:
-            rows = asked.batch.rows(torch.tensor(open_rows))
+            rows = asked.batch.rows(np.array(open_rows))
             decision = self.decide(rows, PROVE_SECONDS)
             for row, b in enumerate(open_rows):
                 card = self._card(requests[b], decision, row, asked.relaxed[b])
@@ -153,13 +154,13 @@ class Recommender:
                 answers[b] = card
         return answers
 
-    def recommend_batch(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend_batch(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One valid card per request of a batch, as positions, -1 beyond a card's size."""
-        return self.decider.recommend(batch.to(self.device)).to(batch.user.device)
+        return self.decider.recommend(batch)
 
     def decide(self, batch: Batch, prove_seconds: float = 0.0) -> Decision:
         """Cards of a batch with the logit of their value and its proven bound."""
-        return self.decider.decide(batch.to(self.device), prove_seconds)
+        return self.decider.decide(batch, prove_seconds)
 
     @torch.no_grad()
     def evaluate(self, test: Dataset, batch_size: int = 512, judge: Judge | None = None) -> dict[str, float]:
@@ -172,12 +173,11 @@ class Recommender:
         view = phases.solvable(test, self.fitted.vocabulary)
         for number, batch in enumerate(view.batches(self.fitted.vocabulary, batch_size)):
             decision = self.decide(batch)
-            cards = decision.cards.cpu()
-            figures = {name: t.numpy() for name, t in card_figures(cards, batch).items()}
-            figures["value"] = self.fitted.calibration(decision.logit).cpu().numpy()
-            figures["valid"] = metrics.valid_cards(batch.requests(), cards.numpy()).astype(float)
+            figures = card_figures(decision.cards, batch)
+            figures["value"] = self.fitted.calibration(decision.logit)
+            figures["valid"] = metrics.valid_cards(batch.requests(), decision.cards).astype(float)
             if judge is not None:
-                figures |= judge(view, number * batch_size + np.arange(len(batch)), cards.numpy())
+                figures |= judge(view, number * batch_size + np.arange(len(batch)), decision.cards)
             for name, values in figures.items():
                 told.setdefault(name, []).append(values)
         means = {name: metrics.mean(np.concatenate(values)) for name, values in told.items()}
@@ -205,15 +205,16 @@ class Recommender:
         return self._fitted
 
     @property
-    def decider(self) -> PolicyWriter | PairValueSearch:
+    def decider(self) -> Decider:
         """The model and its search, as compared with all other recommenders: `decider.recommend(batch)`."""
         models, config = self.fitted.models, self.fitted.config
         if models.policy is not None:
             by_beam = self._compiled_beam(models.policy) if self.device.type == "cpu" else None
-            return PolicyWriter(models.policy, config.policy, models.value, by_beam)
+            writer = PolicyWriter(models.policy, config.policy, models.value, by_beam)
+            return Decider(writer, self.device)
         if not isinstance(models.value, PairValue):
             raise ConfigError("this model has neither a policy nor a pair value to search")
-        return PairValueSearch(models.value, config.pair_value)
+        return Decider(PairValueSearch(models.value, config.pair_value), self.device)
 
     @property
     def history(self) -> tuple[progress.Figures, ...]:
@@ -228,11 +229,12 @@ class Recommender:
         assert module is not None
         return next(module.parameters()).device
 
-    def _compiled_beam(self, policy: Policy) -> Callable[[Batch], Int[Tensor, "B K"]]:
+    def _compiled_beam(self, policy: Policy) -> Callable[[TensorBatch], Int[Tensor, "B K"]]:
         """The policy's beam as compiled code, its weights packed once."""
         if self._compiled is None or self._compiled.policy is not policy:
             self._compiled = CompiledDecoder(policy)
-        return self._compiled.recommend
+        compiled = self._compiled
+        return lambda batch: torch.from_numpy(compiled.recommend(batch.arrays()))
 
     def _under_rules(self, data: Dataset) -> Dataset:
         """The same impressions under this recommender's rules; graphs recorded for the same rules are kept."""
@@ -242,8 +244,8 @@ class Recommender:
 
     def _card(self, request: Request, decision: Decision, row: int, relaxed: tuple[str, ...]) -> Card:
         positions = tuple(p for p in decision.cards[row].tolist() if p >= 0)
-        value, bound = (float(self.fitted.calibration(t[row])) for t in (decision.logit, decision.bound))
-        proven = bool(torch.isfinite(decision.bound[row]))
+        value, bound = (self.fitted.calibration.one(float(t[row])) for t in (decision.logit, decision.bound))
+        proven = bool(np.isfinite(decision.bound[row]))
         return Card(
             items=tuple(request.candidates[p] for p in positions),
             positions=positions,
@@ -254,14 +256,14 @@ class Recommender:
         )
 
 
-def card_figures(cards: Int[Tensor, "B K"], batch: Batch) -> dict[str, Tensor]:
+def card_figures(cards: Int[np.ndarray, "B K"], batch: Batch) -> dict[str, np.ndarray]:
     """P@K and HR@K of each request with a click; NaN for the others."""
     if batch.card is None or batch.clicked_position is None or batch.clicked is None:
         return {}
-    chosen, logged = cards.cpu().numpy(), batch.card.cpu().numpy()
-    found = metrics.found_click(chosen, batch.clicked_position.cpu().numpy())
-    shared = metrics.overlap(chosen, logged, batch.clicked.cpu().numpy())
-    return {"precision": torch.from_numpy(found), "hit_ratio": torch.from_numpy(shared)}
+    return {
+        "precision": metrics.found_click(cards, batch.clicked_position),
+        "hit_ratio": metrics.overlap(cards, batch.card, batch.clicked),
+    }
 
 
 def _ids(candidates: Sequence[Any]) -> tuple[Any, ...]:

@@ -29,9 +29,9 @@ from exactk.learning.progress import Figures
 from exactk.learning.rlfd import estimated_rewards, policy_step
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.settings.config import Config, InputSizes
 from exactk.settings.presets import preset
+from exactk.tensors import TensorBatch
 
 VALID_REQUESTS = 4000
 AT_ONCE = 2048
@@ -61,7 +61,7 @@ def pack(data: Path, model: Path, out: Path, overrides: list[str]) -> None:
     }
     for name, view in (("train", train), ("valid", valid.take(slice(0, VALID_REQUESTS)))):
         parts: dict[str, list[np.ndarray]] = {}
-        for batch in view.batches(fitted.vocabulary, AT_ONCE):
+        for batch in map(TensorBatch.of, view.batches(fitted.vocabulary, AT_ONCE)):
             for key, array in packed(value, batch, tables).items():
                 parts.setdefault(key, []).append(array)
         arrays |= {f"{name}.{key}": np.concatenate(found) for key, found in parts.items()}
@@ -75,7 +75,7 @@ def pack(data: Path, model: Path, out: Path, overrides: list[str]) -> None:
     np.savez_compressed(out, told=np.array(json.dumps(told)), **arrays)  # type: ignore[arg-type]
 
 
-def packed(value: PairValue, batch: Batch, tables: dict[str, Tensor]) -> dict[str, np.ndarray]:
+def packed(value: PairValue, batch: TensorBatch, tables: dict[str, Tensor]) -> dict[str, np.ndarray]:
     """One batch as small arrays; features go to tables, one row for each user and item."""
     from exactk.learning.tasks import shown_the_best
 
@@ -110,12 +110,12 @@ class Packed:
     def __len__(self) -> int:
         return len(self.user)
 
-    def batch(self, rows: Tensor) -> Batch:
+    def batch(self, rows: Tensor) -> TensorBatch:
         """These requests, each with the card demonstrated to it."""
         user, item = self.user[rows].long(), self.item[rows].long()
         B, N = item.shape
         nothing = torch.zeros(B, 0, N, dtype=torch.long, device=user.device)
-        return Batch(
+        return TensorBatch(
             user=user,
             item=item,
             present=torch.ones(B, N, dtype=torch.bool, device=user.device),
@@ -173,13 +173,13 @@ def phase_2(policy: Policy, value: PairValue, config: Config, shown: Packed, hel
     if not num_batches:
         raise ConfigError(f"training.batch_size={size} is more than the {len(shown)} packed requests")
 
-    def batches(epoch: int, start: int) -> Iterator[Batch]:
+    def batches(epoch: int, start: int) -> Iterator[TensorBatch]:
         generator = Generator().manual_seed(training.seed * 1_000_003 + epoch)
         order = torch.randperm(len(shown), generator=generator).to(shown.user.device)
         for number in range(start, num_batches):
             yield shown.batch(order[number * size : (number + 1) * size])
 
-    def loss(batch: Batch, progress: float, generator: Generator) -> Step:
+    def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:
         return policy_step(policy, value, training, batch, progress, generator)
 
     writer = PolicyWriter(policy, config.policy, value)

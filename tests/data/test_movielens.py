@@ -153,7 +153,7 @@ def test_the_liked_item_stands_anywhere_on_card_and_among_candidates(source: Pat
     batch = dataset.batch(dataset.vocabulary())
     assert batch.card is not None
     assert batch.clicked_position is not None
-    place = (batch.card == batch.clicked_position[:, None]).int().argmax(dim=1)
+    place = (batch.card == batch.clicked_position[:, None]).argmax(1)
     assert np.bincount(place, minlength=4).min() > len(dataset) / 8
     assert np.bincount(batch.clicked_position, minlength=8).min() > len(dataset) / 16
 

@@ -14,17 +14,17 @@ from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.engine.packing import aligned
 from exactk.errors import InfeasibleError, InputError
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam
 from exactk.settings.config import InputSizes, PolicyConfig
+from exactk.tensors import TensorBatch
 from exactk_lab.bench.made import made_batch, made_policy, ruled_batch
-from made import batch_of, graph_of
+from made import batch_of, cards_by, graph_of
 
 SMALL = InputSizes(num_users=50, num_items=200)
 
 
 @torch.no_grad()
-def by_model(policy: Policy, batch: Batch) -> torch.Tensor:
+def by_model(policy: Policy, batch: TensorBatch) -> torch.Tensor:
     return beam(policy.steps(batch), Feasible.of(batch), policy.config.beam).cards[:, 0]
 
 
@@ -37,7 +37,7 @@ def test_cards_are_the_models_own_whatever_the_rules(num_candidates: int, longes
     policy = made_policy(3)
     batch = ruled_batch(150, num_candidates, longest, seed=longest)
     assert len(batch) > 120
-    assert torch.equal(CompiledDecoder(policy).recommend(batch), by_model(policy, batch))
+    assert torch.equal(cards_by(CompiledDecoder(policy), batch), by_model(policy, batch))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_cards_are_the_models_own_whatever_the_rules(num_candidates: int, longes
 def test_networks_of_other_sizes_decode_alike(settings: dict[str, Any]) -> None:
     policy = small_policy(**settings)
     batch = ruled_batch(60, 18, 4, seed=1, sizes=SMALL)
-    assert torch.equal(CompiledDecoder(policy).recommend(batch), by_model(policy, batch))
+    assert torch.equal(cards_by(CompiledDecoder(policy), batch), by_model(policy, batch))
 
 
 def test_affinity_is_added_to_the_scores_of_every_step() -> None:
@@ -66,10 +66,10 @@ def test_affinity_is_added_to_the_scores_of_every_step() -> None:
     batch = batch_of(~torch.eye(4, dtype=torch.bool)[None], 2, item=torch.tensor([[5, 9, 1, 7]]))
     with torch.no_grad():
         policy.affinity.items.weight[:, -1] = 100.0 * torch.arange(200)  # the higher the id, the better liked
-    assert CompiledDecoder(policy).recommend(batch).tolist() == [[1, 3]]
+    assert cards_by(CompiledDecoder(policy), batch).tolist() == [[1, 3]]
     beyond = batch_of(graph_of(3, [(0, 1)])[None], 2, item=torch.tensor([[1, 2, 200]]))
     with pytest.raises(InputError, match=r"items 0\.\.199"):
-        CompiledDecoder(policy).recommend(beyond)
+        cards_by(CompiledDecoder(policy), beyond)
 
 
 @pytest.mark.parametrize("affinity", [0, 8], ids=["network alone", "with affinity"])
@@ -82,10 +82,10 @@ def test_features_are_read_as_the_model_reads_them(inputs: str, affinity: int) -
     fields = {name: getattr(plain, name) for name in plain.__dataclass_fields__}
     fields["user_features"] = torch.randn(40, 3, generator=generator)
     fields["item_features"] = torch.randn(40, 21, 7, generator=generator)
-    batch = Batch(**fields)
-    assert torch.equal(CompiledDecoder(policy).recommend(batch), by_model(policy, batch))
+    batch = TensorBatch(**fields)
+    assert torch.equal(cards_by(CompiledDecoder(policy), batch), by_model(policy, batch))
     with pytest.raises(InputError, match="features"):
-        CompiledDecoder(policy).recommend(plain)
+        cards_by(CompiledDecoder(policy), plain)
 
 
 def test_a_beam_wider_than_the_sets_takes_their_other_orders() -> None:
@@ -93,23 +93,23 @@ def test_a_beam_wider_than_the_sets_takes_their_other_orders() -> None:
     for seed in range(8):
         policy = small_policy(seed, beam=9)
         batch = made_batch(8, 4, 3, 1.0, seed, SMALL)
-        assert torch.equal(CompiledDecoder(policy).recommend(batch), by_model(policy, batch))
+        assert torch.equal(cards_by(CompiledDecoder(policy), batch), by_model(policy, batch))
 
 
 def test_equal_scores_go_to_the_lower_position() -> None:
     policy = small_policy()
     alike = batch_of(~torch.eye(6, dtype=torch.bool)[None], 3, item=torch.full((1, 6), 4))
-    assert CompiledDecoder(policy).recommend(alike).tolist() == [[0, 1, 2]]
+    assert cards_by(CompiledDecoder(policy), alike).tolist() == [[0, 1, 2]]
 
 
 def test_threads_and_batches_change_nothing() -> None:
     policy = small_policy()
     batch = ruled_batch(40, 20, 4, seed=2, sizes=SMALL)
     alone = CompiledDecoder(policy, threads=1)
-    together = CompiledDecoder(policy, threads=2).recommend(batch)
-    assert torch.equal(alone.recommend(batch), together)
+    together = cards_by(CompiledDecoder(policy, threads=2), batch)
+    assert torch.equal(cards_by(alone, batch), together)
     for b in range(0, len(batch), 5):
-        card = alone.recommend(batch.rows(slice(b, b + 1)))[0]
+        card = cards_by(alone, batch.rows(slice(b, b + 1)))[0]
         assert card.tolist() == together[b][: len(card)].tolist()
 
 
@@ -120,14 +120,14 @@ def test_a_request_without_a_card_is_refused_by_number() -> None:
     )
     batch = batch_of(torch.stack([feasible, triangle_free]), 3)
     with pytest.raises(InfeasibleError, match=r"request 1 .* no 3 of its 4"):
-        CompiledDecoder(small_policy()).recommend(batch)
-    assert sorted(CompiledDecoder(small_policy()).recommend(batch.rows(slice(0, 1)))[0].tolist()) == [0, 1, 2]
+        cards_by(CompiledDecoder(small_policy()), batch)
+    assert sorted(cards_by(CompiledDecoder(small_policy()), batch.rows(slice(0, 1)))[0].tolist()) == [0, 1, 2]
 
 
 def test_an_id_beyond_the_tables_is_refused_not_read() -> None:
     batch = batch_of(graph_of(3, [(0, 1)])[None], 2, item=torch.tensor([[1, 2, 200]]))
     with pytest.raises(InputError, match=r"items 0\.\.199"):
-        CompiledDecoder(small_policy()).recommend(batch)
+        cards_by(CompiledDecoder(small_policy()), batch)
 
 
 def test_weights_too_large_for_the_fast_tanh_are_left_to_the_model() -> None:
@@ -135,18 +135,18 @@ def test_weights_too_large_for_the_fast_tanh_are_left_to_the_model() -> None:
     with torch.no_grad():
         policy.pointer.keys.weight *= 200
     batch = ruled_batch(30, 12, 4, seed=3, sizes=SMALL)
-    assert torch.equal(CompiledDecoder(policy).recommend(batch), by_model(policy, batch))
+    assert torch.equal(cards_by(CompiledDecoder(policy), batch), by_model(policy, batch))
 
 
 def test_refresh_takes_the_weights_as_they_are_now() -> None:
     policy, other = small_policy(0), small_policy(1)
     batch = made_batch(50, 20, 4, 0.95, 0, SMALL)
     decoder = CompiledDecoder(policy)
-    before = decoder.recommend(batch)
+    before = cards_by(decoder, batch)
     policy.load_state_dict(other.state_dict())
     decoder.refresh()
-    assert not torch.equal(decoder.recommend(batch), before)
-    assert torch.equal(decoder.recommend(batch), by_model(other, batch))
+    assert not torch.equal(cards_by(decoder, batch), before)
+    assert torch.equal(cards_by(decoder, batch), by_model(other, batch))
 
 
 def test_exponentials_are_good_to_seven_digits() -> None:

@@ -13,10 +13,10 @@ import torch
 from exactk.engine.onnx import CardGraph, export_onnx, onnx_inputs
 from exactk.errors import ConfigError
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.problem.graph import is_valid_card
 from exactk.search import Feasible, beam
 from exactk.settings.config import InputSizes, PolicyConfig
+from exactk.tensors import TensorBatch
 from exactk_lab.bench.made import made_batch, made_policy, ruled_batch
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="the export is checked with onnxruntime")
@@ -30,13 +30,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Path]:
     return policy, export_onnx(policy, tmp_path_factory.mktemp("onnx") / "cards.onnx", card_size=4)
 
 
-def run(path: Path, policy: Policy, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def run(path: Path, policy: Policy, batch: TensorBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     card, log_prob, found = session.run(["card", "log_prob", "found"], onnx_inputs(policy, batch))
     return torch.from_numpy(card), torch.from_numpy(log_prob), torch.from_numpy(found)
 
 
-def safe(batch: Batch) -> Batch:
+def safe(batch: TensorBatch) -> TensorBatch:
     return batch.rows(Feasible.of(batch).safe)
 
 
@@ -83,7 +83,7 @@ def test_the_graph_is_the_models_for_other_networks(settings: dict[str, Any]) ->
     generator = torch.Generator().manual_seed(0)
     fields["user_features"] = torch.randn(30, 3, generator=generator)
     fields["item_features"] = torch.randn(30, 5, 2, generator=generator)
-    batch = Batch(**fields)
+    batch = TensorBatch(**fields)
     graph = CardGraph(policy, 3)
     card, _, _ = graph(*(getattr(batch, name) for name in graph.names))
     wanted = beam(policy.steps(batch), Feasible.of(batch), policy.config.beam).cards[:, 0]

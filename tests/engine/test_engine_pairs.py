@@ -15,7 +15,7 @@ from exactk.learning.decide import PairValueSearch
 from exactk.models.pairvalue import PairValue
 from exactk.settings.config import InputSizes, PairValueConfig
 from exactk_lab.bench.made import made_batch, ruled_batch
-from made import batch_of, graph_of
+from made import batch_of, cards_by, graph_of
 
 SIZES = InputSizes(num_users=50, num_items=5000, user_feature_size=3, item_feature_size=5)
 
@@ -50,27 +50,27 @@ def test_values_and_cards_are_the_models_own(settings: dict[str, Any]) -> None:
     fast = CompiledPairSearch(model)
     with torch.no_grad():
         wanted = model.values(batch)
-    node, pair = fast.values(batch)
+    node, pair = fast.values(batch.arrays())
     np.testing.assert_allclose(node, wanted.node.numpy(), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(pair, wanted.pair.numpy(), rtol=1e-4, atol=1e-4)
     assert np.array_equal(pair, pair.transpose(0, 2, 1))
-    assert torch.equal(fast.recommend(batch), PairValueSearch(model, model.config).recommend(batch))
+    assert torch.equal(cards_by(fast, batch), PairValueSearch(model, model.config).recommend(batch))
 
 
 def test_one_request_after_another_of_another_size_leaves_no_trace() -> None:
     fast = CompiledPairSearch(made(inputs="ids"))
     small, large = made_batch(1, 9, 3, 1.0, 0, SIZES), made_batch(2, 30, 3, 1.0, 1, SIZES)
-    before = fast.recommend(small)
-    fast.recommend(large)
-    assert torch.equal(fast.recommend(small), before)
+    before = cards_by(fast, small)
+    cards_by(fast, large)
+    assert torch.equal(cards_by(fast, small), before)
 
 
 def test_what_cannot_be_answered_is_named() -> None:
     fast = CompiledPairSearch(made(inputs="ids"))
     line = graph_of(3, [(0, 1), (1, 2)])[None]
     with pytest.raises(InfeasibleError, match="no valid card of 3"):
-        fast.recommend(batch_of(line, 3))
+        cards_by(fast, batch_of(line, 3))
     with pytest.raises(InputError, match="request 0"):
-        fast.recommend(batch_of(line, 2, item=torch.tensor([[1, 2, 5000]])))
+        cards_by(fast, batch_of(line, 2, item=torch.tensor([[1, 2, 5000]])))
     with pytest.raises(InputError, match="features"):
-        CompiledPairSearch(made(inputs="both")).recommend(batch_of(line, 2))
+        cards_by(CompiledPairSearch(made(inputs="both")), batch_of(line, 2))

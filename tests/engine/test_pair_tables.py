@@ -12,8 +12,8 @@ from torch import nn
 from exactk.engine.pair_value import tables as pair_tables
 from exactk.engine.pair_value.tables import PairTables
 from exactk.models.pairvalue import PairValue
-from exactk.problem.batch import Batch
 from exactk.settings.config import InputSizes, PairValueConfig
+from exactk.tensors import TensorBatch
 
 SIZES = InputSizes(num_users=9, num_items=31, user_feature_size=3, item_feature_size=5)
 
@@ -50,7 +50,7 @@ def test_values_are_the_models_own(settings: dict[str, Any], N: int) -> None:
     rows = np.stack([random.permutation(30)[:N] for _ in range(4)])
     user = np.array([0, 3, 8, 3])
     user_features = random.normal(size=(4, 3)).astype(np.float32)
-    batch = Batch(
+    batch = TensorBatch(
         user=torch.from_numpy(user),
         item=item[rows],
         present=torch.ones(4, N, dtype=torch.bool),

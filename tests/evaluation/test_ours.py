@@ -62,7 +62,7 @@ def test_validation_decides_whether_a_policy_of_ids_remembers(
         batch = next(test.batches(512))
         assert batch.clicked_position is not None
         cards = fitted.ways["GAttN + RLfD"].recommend(batch)
-        assert (cards == batch.clicked_position[:, None]).any(1).double().mean() > 0.9
+        assert (cards == batch.clicked_position[:, None]).any(1).mean() > 0.9
         assert fitted.valid_score > 0.9
 
 

@@ -19,6 +19,7 @@ from exactk.models.pairvalue import PairValue
 from exactk.problem.graph import is_valid_card
 from exactk.recommender import Recommender
 from exactk.settings.presets import preset
+from exactk.tensors import TensorBatch
 from exactk_lab import bare
 
 SMALL = [
@@ -68,7 +69,9 @@ def requests(data: Dataset, model: Path) -> Path:
 def test_packed_requests_come_out_as_they_went_in(data: Dataset, model: Path, requests: Path) -> None:
     fitted = Recommender.load(model).fitted
     assert isinstance(fitted.models.value, PairValue)
-    batch = shown_the_best(fitted.models.value, next(data.split()[0].batches(fitted.vocabulary, 64)))
+    batch = shown_the_best(
+        fitted.models.value, TensorBatch.of(next(data.split()[0].batches(fitted.vocabulary, 64)))
+    )
     with np.load(requests) as file:
         found = bare.Packed(file, "train", 3, torch.device("cpu")).batch(torch.arange(64))
     for name in ("user", "item", "graph", "card_size", "card", "user_features", "item_features", "clicked"):
@@ -95,7 +98,7 @@ def test_a_policy_trained_where_only_torch_is_becomes_a_model_like_any_other(
     batch = next(data.split()[2].batches(recommender.fitted.vocabulary, 40))
     cards = recommender.recommend_batch(batch)
     rules = batch.requests()
-    assert all(is_valid_card(rules, b, cards[b].numpy()) for b in range(len(batch)))
+    assert all(is_valid_card(rules, b, cards[b]) for b in range(len(batch)))
 
 
 def test_a_model_without_a_pair_value_cannot_teach(data: Dataset, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from exactk.evaluation.judging import Scores, judged
 from exactk.rivals.contract import Budget, Logs
 from exactk.rivals.selection import Exact
 from exactk.settings.presets import ABLATIONS
+from exactk.tensors import TensorBatch
 from exactk_lab.bench import reproduced
 from exactk_lab.reproduce import PARTS, bayes, figures, main_table, methods, paper
 from exactk_lab.reproduce.attention import most_attended, most_telling, tidy
@@ -222,7 +223,7 @@ def test_likings_and_a_bayesian_machine_blended_find_who_likes_what(rated: Datas
     assert metrics.mean(judged(way, test, None).precision) > 0.55  # chance is 2 of 6
     batch = next(test.batches(4))
     assert isinstance(way.scorer, bayes.Blend)
-    chance = way.scorer.parts[1](batch)
+    chance = way.scorer.parts[1](TensorBatch.of(batch))
     assert 0 < float(chance.min()) < float(chance.max()) < 1
     ids = pa.array(np.arange(1, 61))
     odd_users, odd_items = np.zeros(41, bool), np.zeros(61, bool)
@@ -230,13 +231,13 @@ def test_likings_and_a_bayesian_machine_blended_find_who_likes_what(rated: Datas
     odd_users[train.vocabulary.index_users(ids[1:40:2])] = odd_items[
         train.vocabulary.index_items(ids[1::2])
     ] = False
-    likes = odd_users[batch.user.numpy()][:, None] == odd_items[batch.item.numpy()]
+    likes = odd_users[batch.user][:, None] == odd_items[batch.item]
     assert chance[likes].mean() > 0.1 + chance[~likes].mean()
 
 
 def test_standardising_leaves_out_what_is_not_there(rated: Dataset) -> None:
     (test,) = Logs.of(rated.split()[2])
-    batch = next(test.batches(2))
+    batch = TensorBatch.of(next(test.batches(2)))
     present = batch.present.clone()
     present[0, 4:] = False
     told = torch.arange(12.0, dtype=torch.float64).reshape(2, 6)

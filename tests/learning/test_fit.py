@@ -21,7 +21,7 @@ from exactk.errors import ConfigError
 from exactk.learning.fit import DivergedError, Step, Task, TrainingStopped, fit
 from exactk.learning.pace import FitSettings, learning_rate
 from exactk.learning.progress import MetricsFile
-from exactk.problem.batch import Batch
+from exactk.tensors import TensorBatch
 from made import complete_batch
 
 BATCHES = 5
@@ -39,18 +39,18 @@ class Guess(nn.Module):
             for number, p in enumerate(self.parameters()):
                 p.copy_(torch.linspace(-1, 1, p.numel()).reshape(p.shape) + 0.1 * number)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: TensorBatch) -> Tensor:
         return torch.as_tensor(self.out(self.dropout(self.items(batch.item))).squeeze(-1))  # B N
 
 
-def batches(epoch: int, start: int) -> Iterator[Batch]:
+def batches(epoch: int, start: int) -> Iterator[TensorBatch]:
     for number in range(start, BATCHES):
         batch = complete_batch(4, 6, 2)
         yield replace(batch, item=(batch.item + 11 * epoch + number) % 40)
 
 
 def noisy_loss(module: nn.Module) -> Task:
-    def loss(batch: Batch, progress: float, generator: Generator) -> Step:
+    def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:
         noise = torch.randn(batch.item.shape, generator=generator)
         value = (module(batch) - noise - progress).square().mean()
         return Step(value, {"noise": noise.mean()})
@@ -96,7 +96,7 @@ def test_a_run_cut_at_any_step_and_resumed_ends_with_the_same_weights_and_report
     task = with_validation(noisy_loss(module))
     steps = 0
 
-    def cut(batch: Batch, progress: float, generator: Generator) -> Step:
+    def cut(batch: TensorBatch, progress: float, generator: Generator) -> Step:
         nonlocal steps
         if steps == fatal:
             raise KilledError
@@ -134,7 +134,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(tmp_path: Path) -
     task = noisy_loss(module)
     steps = 0
 
-    def interrupted(batch: Batch, progress: float, generator: Generator) -> Step:
+    def interrupted(batch: TensorBatch, progress: float, generator: Generator) -> Step:
         nonlocal steps
         steps += 1
         if steps == 4:
@@ -215,7 +215,7 @@ def test_a_loss_that_is_not_a_number_stops_and_says_where() -> None:
     module = Guess()
     task = noisy_loss(module)
 
-    def loss(batch: Batch, progress: float, generator: Generator) -> Step:
+    def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:
         step = task.loss(batch, progress, generator)
         return Step(step.loss * math.nan, {}) if progress >= 0.7 else step
 

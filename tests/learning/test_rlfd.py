@@ -20,10 +20,10 @@ from exactk.learning.tasks import shown_the_best
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.search import Feasible, log_prob
 from exactk.settings.config import Config, InputSizes, PairValueConfig, PolicyConfig, TrainingConfig
 from exactk.settings.presets import ABLATIONS, preset
+from exactk.tensors import TensorBatch
 from made import batch_of, complete_batch, graph_of, valid_cards
 
 BASELINES: tuple[Baseline, ...] = ("none", "leave_one_out")
@@ -36,7 +36,7 @@ TINY = PolicyConfig(
 class TrueValue(nn.Module):
     """A member whose logit is known: items have a worth, and worths that differ by 3 go well together."""
 
-    def forward(self, batch: Batch, cards: Tensor) -> Tensor:
+    def forward(self, batch: TensorBatch, cards: Tensor) -> Tensor:
         rows = torch.arange(len(cards))[:, None, None]
         worth = (batch.item[rows, cards] % 5).float()  # B S K
         harmony = ((worth[..., :, None] - worth[..., None, :]).abs() == 3).float().sum((-1, -2))
@@ -51,7 +51,7 @@ def policy(seed: int = 0) -> Policy:
     return Policy(TINY, SIZES, Generator().manual_seed(seed))
 
 
-def demonstrated(batch: Batch, card: list[list[int]], clicked: list[int] | None = None) -> Batch:
+def demonstrated(batch: TensorBatch, card: list[list[int]], clicked: list[int] | None = None) -> TensorBatch:
     cards = torch.tensor(card)
     chosen = cards[:, 0] if clicked is None else torch.tensor(clicked)
     return replace(
@@ -59,7 +59,7 @@ def demonstrated(batch: Batch, card: list[list[int]], clicked: list[int] | None 
     )
 
 
-def square() -> Batch:
+def square() -> TensorBatch:
     """One request: a 5-cycle of allowed pairs with one chord, cards of two."""
     graph = graph_of(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)])
     return demonstrated(batch_of(graph.unsqueeze(0), 2), [[0, 2]])
@@ -71,7 +71,7 @@ def gradient(module: nn.Module) -> Tensor:
     )
 
 
-def exact_gradient(model: Policy, reward: Ensemble, batch: Batch, temperature: float) -> Tensor:
+def exact_gradient(model: Policy, reward: Ensemble, batch: TensorBatch, temperature: float) -> Tensor:
     """d/dtheta of sum over every card in every order of P(A) R(A)."""
     orders = [o for card in valid_cards(batch, 0) for o in itertools.permutations(card)]
     cards = torch.tensor([orders])  # 1 S K
@@ -158,7 +158,7 @@ def test_the_encoder_runs_once_per_batch_however_many_samples() -> None:
 
 def test_a_warm_start_leaves_the_reward_alone() -> None:
     class Untouched(nn.Module):
-        def forward(self, batch: Batch, cards: Tensor) -> Tensor:
+        def forward(self, batch: TensorBatch, cards: Tensor) -> Tensor:
             raise AssertionError("asked for a reward during the warm start")
 
     batch = demonstrated(complete_batch(2, 6, 3), [[4, 0, 2], [1, 5, 3]])
@@ -197,7 +197,7 @@ def test_every_row_of_the_ablation_table_is_a_configuration(row: str) -> None:
 REQUESTS = 6
 
 
-def planted() -> Batch:
+def planted() -> TensorBatch:
     """Six requests with seven candidates, cards of three, some pairs forbidden."""
     generator = torch.Generator().manual_seed(2)
     graph = ~torch.eye(7, dtype=torch.bool).repeat(REQUESTS, 1, 1)
@@ -210,12 +210,12 @@ def planted() -> Batch:
     return batch_of(graph, 3, item=item)
 
 
-def optimum(batch: Batch, b: int) -> float:
+def optimum(batch: TensorBatch, b: int) -> float:
     one = batch.rows(torch.tensor([b]))
     return float(true_value()(one, torch.tensor([valid_cards(batch, b)])).max())
 
 
-def achieved(batch: Batch, cards: Tensor) -> list[float]:
+def achieved(batch: TensorBatch, cards: Tensor) -> list[float]:
     values: list[float] = true_value()(batch, cards.unsqueeze(1)).flatten().tolist()
     return values
 
@@ -239,7 +239,7 @@ def test_a_policy_finds_the_best_card_of_every_planted_request(config: TrainingC
     model, batch = policy(1), planted()
     reward = true_value()
 
-    def loss(b: Batch, progress: float, generator: Generator) -> Step:
+    def loss(b: TensorBatch, progress: float, generator: Generator) -> Step:
         return policy_step(model, reward, config, b, progress, generator)
 
     train(model, loss, 200)
@@ -255,7 +255,7 @@ def test_a_policy_memorises_demonstrations(target: str, policy_sampling: bool) -
     config = TrainingConfig(alpha=1.0, target=target, policy_sampling=policy_sampling)  # type: ignore[arg-type]
     model = policy(1)
 
-    def loss(_: Batch, progress: float, generator: Generator) -> Step:
+    def loss(_: TensorBatch, progress: float, generator: Generator) -> Step:
         return policy_step(model, None, config, batch, progress, generator)
 
     train(model, loss, 120)
@@ -270,7 +270,7 @@ def test_the_clicked_item_as_target_is_chosen_first() -> None:
     batch = demonstrated(batch, [list(card) for card in cards], clicked)
     model = policy(1)
 
-    def loss(_: Batch, progress: float, generator: Generator) -> Step:
+    def loss(_: TensorBatch, progress: float, generator: Generator) -> Step:
         return policy_step(
             model, None, TrainingConfig(alpha=1.0, target="clicked"), batch, progress, generator
         )
@@ -288,7 +288,7 @@ def test_a_pair_value_learned_from_all_cards_is_maximised_exactly() -> None:
     config = PairValueConfig(embedding_size=8, hidden_size=16, kinds=8)
     model = PairValue(config, SIZES, Generator().manual_seed(0))
 
-    def loss(_: Batch, __: float, ___: Generator) -> Step:
+    def loss(_: TensorBatch, __: float, ___: Generator) -> Step:
         logits = model(logged, cards.unsqueeze(1)).squeeze(1)
         # The expected log loss under the true click rate: what endlessly many clicks would teach.
         yes = torch.ones(len(logits), dtype=torch.bool)

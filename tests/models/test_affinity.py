@@ -15,6 +15,7 @@ from exactk.search.beam import beam
 from exactk.search.feasible import Feasible
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk_lab.bench.made import made_batch, made_policy
+from made import cards_by
 
 SIZES = InputSizes(num_users=3, num_items=4)
 BIG = InputSizes(num_users=50, num_items=1_000)
@@ -120,9 +121,9 @@ def test_the_compiled_decoder_and_the_onnx_graph_remember_too(config: PolicyConf
     policy = made_policy(0, config, BIG)
     assert policy.affinity is not None
     assert policy.affinity.pairs is not None
-    plain = CompiledDecoder(policy).recommend(batch)
+    plain = cards_by(CompiledDecoder(policy), batch)
     policy.affinity.pairs.normal_(0.0, 2.0, generator=torch.Generator().manual_seed(1))
-    cards = CompiledDecoder(policy).recommend(batch)
+    cards = cards_by(CompiledDecoder(policy), batch)
     assert torch.equal(cards, beam(policy.steps(batch), Feasible.of(batch), config.beam).cards[:, 0])
     assert not torch.equal(cards, plain)
     written, _, found = CardGraph(policy, 4)(*(getattr(batch, name) for name in CardGraph(policy, 4).names))

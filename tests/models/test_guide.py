@@ -16,11 +16,11 @@ from exactk.errors import ConfigError
 from exactk.models.guide import START, Gains, GuidedSteps
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam, greedy
 from exactk.search.steps import replay_by_steps
 from exactk.settings.config import Config, InputSizes, PairValueConfig, PolicyConfig
-from made import batch_of, random_graphs
+from exactk.tensors import TensorBatch
+from made import batch_of, cards_by, random_graphs
 
 SIZES = InputSizes(num_users=10, num_items=40)
 
@@ -156,7 +156,7 @@ def test_a_guide_must_be_a_pair_value() -> None:
 FEATURES = InputSizes(num_users=10, num_items=40, user_feature_size=3, item_feature_size=5)
 
 
-def with_features(batch: Batch, seed: int) -> Batch:
+def with_features(batch: TensorBatch, seed: int) -> TensorBatch:
     generator = torch.Generator().manual_seed(seed)
     users, items = torch.randn(len(batch), 3, generator=generator), torch.randn(40, 5, generator=generator)
     return replace(batch, user_features=users, item_features=items[batch.item])
@@ -172,7 +172,7 @@ def test_the_compiled_decoder_writes_the_guided_models_cards(inputs: str, triple
     for num_candidates, card_size in ((10, 3), (17, 4), (33, 6)):
         batch = with_features(batch_of(random_graphs(40, num_candidates, 0.9, card_size), card_size), 5)
         wanted = beam(policy.steps(batch), Feasible.of(batch), policy.config.beam).cards[:, 0]
-        assert torch.equal(decoder.recommend(batch), wanted)
+        assert torch.equal(cards_by(decoder, batch), wanted)
 
 
 @torch.no_grad()
@@ -180,7 +180,7 @@ def test_the_compiled_gains_are_the_guides() -> None:
     policy = guided(2, True, FEATURES, "both")
     assert policy.guide is not None
     batch = with_features(batch_of(random_graphs(6, 19, 0.9, 3), 3), 2)
-    wanted, found = policy.guide.gains(batch), CompiledGuide(policy.guide).gains(batch)
+    wanted, found = policy.guide.gains(batch), CompiledGuide(policy.guide).gains(batch.arrays())
     assert wanted.worth.numel() == 2 * (16 + 5)
     scale = float(policy.guide.scale)
     torch.testing.assert_close(torch.from_numpy(found.node), scale * wanted.node, atol=1e-4, rtol=1e-4)

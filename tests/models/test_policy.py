@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam, distributions, greedy, log_prob, sample
 from exactk.settings.config import InputSizes, PolicyConfig
+from exactk.tensors import TensorBatch
 from made import batch_of, complete_batch, graph_of, random_graphs, valid_cards
 
 SIZES = InputSizes(num_users=6, num_items=31)
@@ -26,13 +26,13 @@ def small_policy(seed: int = 0, **changes: object) -> Policy:
     return policy
 
 
-def feasible_batch(size: int | list[int] = 3, num: int = 12) -> Batch:
+def feasible_batch(size: int | list[int] = 3, num: int = 12) -> TensorBatch:
     graphs = random_graphs(6 * num, 7, 0.75, 3)
     keep = [b for b in range(len(graphs)) if valid_cards(batch_of(graphs[b : b + 1], 3), 0)][:num]
     return batch_of(graphs[keep], size)
 
 
-def padded(batch: Batch, extra: int) -> Batch:
+def padded(batch: TensorBatch, extra: int) -> TensorBatch:
     """The same requests with absent candidates appended."""
     B, N = batch.item.shape
     graph = torch.ones(B, N + extra, N + extra, dtype=torch.bool)

@@ -144,8 +144,8 @@ def test_without_recorded_items_the_judge_falls_back_to_the_hit_ratio(tmp_path: 
     (logs,) = Logs.of(Dataset.open(write_log(tmp_path / "log", rows)))
 
     class First:
-        def recommend(self, batch: Any) -> torch.Tensor:
-            return torch.tensor([[0, 2]])
+        def recommend(self, batch: Any) -> np.ndarray:
+            return np.array([[0, 2]])
 
     assert Judge.of(logs, TINY)(First()) == pytest.approx(0.5)
 

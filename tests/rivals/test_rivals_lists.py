@@ -28,13 +28,16 @@ from exactk.search.feasible import Feasible
 from exactk.search.sample import log_prob, sample
 from exactk.search.steps import replay_by_steps
 from exactk.settings.config import InputSizes, RewardConfig
+from exactk.tensors import TensorBatch
 
 
 def sizes(num_items: int) -> InputSizes:
     return InputSizes(num_users=1, num_items=num_items)
 
 
-def set_probabilities(network: SlateFlow, batch: Batch, cards: Sequence[tuple[int, ...]]) -> torch.Tensor:
+def set_probabilities(
+    network: SlateFlow, batch: TensorBatch, cards: Sequence[tuple[int, ...]]
+) -> torch.Tensor:
     """P(set) as the sum over its orders of the product of step probabilities."""
     orders = torch.tensor([[list(p) for p in itertools.permutations(card)] for card in cards])  # C K! K
     flat = orders.flatten(0, 1).unsqueeze(0)
@@ -103,7 +106,7 @@ def pair_log(path: Path, num: int, seed: int = 0) -> Dataset:
     return Dataset.open(write_log(path, rows))
 
 
-def share_of_pairs(cards: torch.Tensor, batch: Batch, logs: Logs) -> float:
+def share_of_pairs(cards: np.ndarray, batch: Batch, logs: Logs) -> float:
     """How many cards hold two of a kind."""
     ids = logs.vocabulary.item_ids.to_pylist()
     kinds = [[int(ids[batch.item[b, p] - 1][1:]) % 4 for p in card] for b, card in enumerate(cards.tolist())]
@@ -126,7 +129,7 @@ def test_only_whole_card_rivals_find_a_value_that_lies_in_pairs(tmp_path: Path) 
     assert found["DeepRank greedy"] < 0.5, found
 
 
-def constrained_batch() -> Batch:
+def constrained_batch() -> TensorBatch:
     batch = plain_batch(3, 7, 3)
     rng = np.random.default_rng(2)
     half = np.triu(rng.random((3, 7, 7)) < 0.75, 1)
@@ -162,9 +165,9 @@ def test_exhaustive_search_is_brute_force_and_swaps_never_beat_it() -> None:
     batch = constrained_batch()
     network = Reward(RewardConfig(kind="set"), sizes(7), 3, torch.Generator().manual_seed(4))
     network.eval()
-    exact, swapped = Exhaustive(network).recommend(batch), SwapSearch(network).recommend(batch)
-    assert valid_cards(batch.requests(), exact.numpy()).all()
-    assert valid_cards(batch.requests(), swapped.numpy()).all()
+    exact, swapped = (way.recommend(batch.arrays()) for way in (Exhaustive(network), SwapSearch(network)))
+    assert valid_cards(batch.requests(), exact).all()
+    assert valid_cards(batch.requests(), swapped).all()
     requests = batch.requests()
     with torch.no_grad():
         for b in range(3):
@@ -174,7 +177,7 @@ def test_exhaustive_search_is_brute_force_and_swaps_never_beat_it() -> None:
             ]
             value = network(one, torch.tensor([cards]))[0]
             assert tuple(exact[b, :size].tolist()) == cards[int(value.argmax())]
-            mine = network(one, swapped[b, :size].view(1, 1, -1)).item()
+            mine = network(one, torch.from_numpy(swapped[b, :size]).view(1, 1, -1)).item()
             assert mine <= value.max().item() + 1e-6
 
 

@@ -8,16 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exactk.problem.batch import Batch
 from exactk.rivals.rerank import DeterminantalGreedy, MaximalMarginalRelevance, similarity_of, unit_range
 from exactk.search.feasible import Feasible
 from exactk.search.greedy import greedy
+from exactk.tensors import TensorBatch
 
 
-def plain_batch(num_requests: int, num_candidates: int, card_size: int) -> Batch:
+def plain_batch(num_requests: int, num_candidates: int, card_size: int) -> TensorBatch:
     """Requests without any rule."""
     B, N = num_requests, num_candidates
-    return Batch(
+    return TensorBatch(
         user=torch.zeros(B, dtype=torch.long),
         item=torch.arange(N).expand(B, N),
         present=torch.ones(B, N, dtype=torch.bool),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from exactk.errors import InfeasibleError
-from exactk.problem.batch import Batch
 from exactk.search import Feasible, feasible
 from exactk.search.lookahead import cheap_bounds
+from exactk.tensors import TensorBatch
 from made import batch_of, complete_batch, graph_of, may_follow, random_graphs, valid_cards
 
 # A triangle 0-1-2 with a tail 2-3-4: from 3 or 4 no card of three can be completed.
@@ -21,7 +21,7 @@ TAILED = graph_of(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)]).unsqueeze(0)
 HEXAGON = graph_of(6, [(i, (i + 1) % 6) for i in range(6)]).unsqueeze(0)
 
 
-def allowed_after(batch: Batch, *prefix: int) -> set[int]:
+def allowed_after(batch: TensorBatch, *prefix: int) -> set[int]:
     rules = Feasible.of(batch)
     begun = rules.start(1)
     for position in prefix:
@@ -110,7 +110,7 @@ def test_more_pins_than_places_are_infeasible() -> None:
 
 
 @st.composite
-def small_batches(draw: st.DrawFn) -> Batch:
+def small_batches(draw: st.DrawFn) -> TensorBatch:
     N, B = draw(st.integers(3, 6)), draw(st.integers(1, 3))
     graph = random_graphs(B, N, draw(st.sampled_from([0.4, 0.7, 0.9])), draw(st.integers(0, 10_000)))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
@@ -127,7 +127,7 @@ def small_batches(draw: st.DrawFn) -> Batch:
 
 @settings(max_examples=120, deadline=None)
 @given(small_batches())
-def test_the_mask_is_exactly_what_can_be_completed_at_every_prefix(batch: Batch) -> None:
+def test_the_mask_is_exactly_what_can_be_completed_at_every_prefix(batch: TensorBatch) -> None:
     cards = [valid_cards(batch, b) for b in range(len(batch))]
     rules = Feasible.of(batch)
     if not all(cards):

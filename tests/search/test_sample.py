@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exactk.problem.batch import Batch
 from exactk.search import Feasible, distributions, log_prob, log_probabilities, sample
 from exactk.search.sample import draw
+from exactk.tensors import TensorBatch
 from made import TableSteps, batch_of, complete_batch, graph_of, ordered_cards, random_graphs, valid_cards
 
 TAILED = graph_of(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (1, 3)]).unsqueeze(0)  # triangles 012 and 123
@@ -153,7 +153,7 @@ def test_one_allowed_position_is_certain_however_low_its_score() -> None:
     assert logs[0].item() == 0.0
 
 
-def check_valid(batch: Batch, cards: torch.Tensor) -> None:
+def check_valid(batch: TensorBatch, cards: torch.Tensor) -> None:
     for b, rows in enumerate(cards.tolist()):
         possible = set(valid_cards(batch, b))
         assert {tuple(sorted(p for p in card if p >= 0)) for card in rows} <= possible

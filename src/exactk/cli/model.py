@@ -99,7 +99,6 @@ def evaluate(
     Where the log holds propensities, what the model's cards would have earned is estimated off-policy, too.
     """
     import numpy as np
-    import torch
 
     from exactk.data.dataset import Dataset
     from exactk.evaluation.logged import logged_estimates
@@ -109,12 +108,12 @@ def evaluate(
 
     parts = dict(zip(("train", "valid", "test"), Dataset.open(data).split(split, seed=seed), strict=True))
     recommender = Recommender.load(model)
-    written: list[torch.Tensor] = []
+    written: list[np.ndarray] = []
     judged: list[Dataset] = []
 
     def judge(view: Dataset, places: np.ndarray, cards: np.ndarray) -> dict[str, np.ndarray]:
         judged.append(view)
-        written.append(torch.from_numpy(cards))
+        written.append(cards)
         return true_figures(view, places, cards)
 
     figures = recommender.evaluate(parts[part], AT_ONCE, judge)

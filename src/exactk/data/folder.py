@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from jaxtyping import Bool, Float32, Int32, Int64
 
 from exactk.data.assemble import gathered_features, padded, unpacked_graphs
@@ -83,7 +82,7 @@ class Folder:
     def batch(
         self, rows: Int64[np.ndarray, "B"], vocabulary: Vocabulary, own_rules: ItemRules | None = None
     ) -> Batch:
-        """These rows as tensors. `own_rules` replace the folder's constraint and its recorded graphs."""
+        """These rows as arrays. `own_rules` replace the folder's constraint and its recorded graphs."""
         index = self.index
         user_index, item_index = self._vocabulary_rows(vocabulary)
         count = index.candidate_start[rows + 1] - index.candidate_start[rows]
@@ -97,25 +96,22 @@ class Folder:
         rules = own_rules or self.rules
         graph, group, cap = self._validity(rows, item, present, count, own_rules)
         user = index.user[rows].astype(np.int64)
-        propensity = (
-            torch.from_numpy(index.propensity[rows].astype(np.float32)) if self.has_propensity else None
-        )
         return Batch(
-            user=torch.from_numpy(user_index[user]),
-            item=torch.from_numpy(np.where(present, item_index[np.maximum(item, 0)], 0)),
-            present=torch.from_numpy(present),
-            graph=torch.from_numpy(graph),
-            card_size=torch.from_numpy(size.astype(np.int64)),
-            pinned=torch.zeros(item.shape, dtype=torch.bool),
-            group=torch.from_numpy(group),
-            cap=torch.from_numpy(cap),
+            user=user_index[user],
+            item=np.where(present, item_index[np.maximum(item, 0)], 0),
+            present=present,
+            graph=graph,
+            card_size=size.astype(np.int64),
+            pinned=np.zeros(item.shape, bool),
+            group=group,
+            cap=cap,
             brief=None if rules is None else rules.brief(item, present, size),
             user_features=_features(user[:, None], index.user_features, vocabulary.user_scaling, "user"),
             item_features=_features(item, index.item_features, vocabulary.item_scaling, "item"),
-            card=torch.from_numpy(card),
-            clicked=torch.from_numpy(index.clicked[rows]),
-            clicked_position=torch.from_numpy(index.clicked_position[rows].astype(np.int64)),
-            propensity=propensity,
+            card=card,
+            clicked=index.clicked[rows],
+            clicked_position=index.clicked_position[rows].astype(np.int64),
+            propensity=index.propensity[rows].astype(np.float32) if self.has_propensity else None,
         )
 
     def _validity(
@@ -156,7 +152,7 @@ def _width(counts: Int64[np.ndarray, "B"]) -> int:
 def _features(
     rows: Int64[np.ndarray, "B W"], features: Float32[np.ndarray, "R F"], scaling: Scaling | None, kind: str
 ) -> Any:
-    """Standardised features of padded rows as a tensor, [B, F] for users; None where the vocabulary has none."""
+    """Standardised features of padded rows [B, F] for users; None where the vocabulary has none."""
     if scaling is None:
         return None
     if len(scaling) != features.shape[1]:
@@ -164,4 +160,4 @@ def _features(
             f"the vocabulary was fitted on {len(scaling)} {kind} features, this folder has {features.shape[1]}"
         )
     gathered = gathered_features(rows, features, scaling.mean, scaling.inverse_deviation)
-    return torch.from_numpy(gathered[:, 0] if kind == "user" else gathered)
+    return gathered[:, 0] if kind == "user" else gathered

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from jaxtyping import Bool, Float32
 
 from exactk.data.catalogue import Catalogue
@@ -100,14 +99,14 @@ def request_batch(
         exclude=[request.exclude for request in requests],
     )
     return Batch(
-        user=torch.tensor([vocabulary.user_index(request.user_id) for request in requests]),
-        item=torch.from_numpy(item),
-        present=torch.from_numpy(asked.present),
-        graph=torch.from_numpy(asked.graph),
-        card_size=torch.from_numpy(asked.card_size.astype(np.int64)),
-        pinned=torch.from_numpy(asked.pinned),
-        group=torch.from_numpy(asked.group),
-        cap=torch.from_numpy(asked.cap),
+        user=np.array([vocabulary.user_index(request.user_id) for request in requests], np.int64),
+        item=item,
+        present=asked.present,
+        graph=asked.graph,
+        card_size=asked.card_size.astype(np.int64),
+        pinned=asked.pinned,
+        group=asked.group,
+        cap=asked.cap,
         brief=asked.brief,
         user_features=_user_features(requests, vocabulary.user_scaling, known),
         item_features=_item_features(requests, rows, present, vocabulary.item_scaling, known),
@@ -155,7 +154,7 @@ def _user_features(requests: Sequence[Request], scaling: Scaling | None, known: 
             raw[b] = _sent(request.user_features, len(scaling), "user_features", b)
         elif row >= 0 and held.shape[1] == len(scaling):
             raw[b] = held[row]
-    return torch.from_numpy(scaling(raw))
+    return scaling(raw)
 
 
 def _item_features(
@@ -177,7 +176,7 @@ def _item_features(
             sent = request.attributes.get(item_id, {}).get("features")
             if sent is not None:
                 raw[b, n] = _sent(sent, len(scaling), f"features of item {item_id!r}", b)
-    return torch.from_numpy(scaling(raw))
+    return scaling(raw)
 
 
 def _sent(values: Any, size: int, what: str, b: int) -> Float32[np.ndarray, "F"]:

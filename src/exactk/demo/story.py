@@ -82,7 +82,7 @@ def tell(
 
     def judged(name: str, recommend: Callable[[Any], Any]) -> Judged:
         batches = test.take(solvable).batches(logs.vocabulary, 256)
-        cards = np.concatenate([recommend(batch).numpy() for batch in batches])
+        cards = np.concatenate([recommend(batch) for batch in batches])
         value = truth.value(places[solvable], cards).mean()
         return Judged(name, float(value), float(value / optimum[solvable].mean()))
 

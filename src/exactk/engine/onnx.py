@@ -18,8 +18,8 @@ from exactk.errors import ConfigError
 from exactk.models.inputs import joined
 from exactk.models.pointer import Encoded, State
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.search.steps import log_probabilities
+from exactk.tensors import TensorBatch
 
 OPSET = 18
 
@@ -159,7 +159,7 @@ def input_names(policy: Policy) -> tuple[str, ...]:
     return (*ids, *(f"{name}_features" for name in features), "present", "graph")
 
 
-def onnx_inputs(policy: Policy, batch: Batch) -> dict[str, np.ndarray]:
+def onnx_inputs(policy: Policy, batch: TensorBatch) -> dict[str, np.ndarray]:
     """A batch as the exported graph takes it."""
     return {name: getattr(batch, name).numpy() for name in input_names(policy)}
 

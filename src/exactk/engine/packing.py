@@ -11,8 +11,10 @@ from jaxtyping import Float32
 from torch import Tensor
 
 
-def plain(values: Tensor) -> np.ndarray:
-    """The tensor's numbers as compiled code takes them: on the CPU, row after row, int64 or float32."""
+def plain(values: Tensor | np.ndarray) -> np.ndarray:
+    """The numbers as compiled code takes them: on the CPU, row after row, int64 or float32."""
+    if isinstance(values, np.ndarray):
+        return np.ascontiguousarray(values, np.float32 if values.dtype.kind == "f" else np.int64)
     wanted = torch.float32 if values.is_floating_point() else torch.int64
     return np.ascontiguousarray(values.detach().to("cpu", wanted).numpy())
 

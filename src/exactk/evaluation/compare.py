@@ -27,10 +27,11 @@ from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.ours import OURS, as_served
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
 from exactk.evaluation.truth import Truth
-from exactk.learning.decide import PairValueSearch, PolicyWriter
+from exactk.learning.decide import Decider
 from exactk.recommender import Recommender as Trained
 from exactk.rivals import RIVALS
 from exactk.rivals.contract import QUICK, Budget, Logs, Recommender
+from exactk.tensors import TensorBatch
 
 PROBES = ("least-seen",)  # shown to expose leaks, never counted as a way to serve anybody
 QUICK_METHODS = (
@@ -66,8 +67,8 @@ class Existing:
         if not hasattr(given, "decider") or not hasattr(given, "fitted"):
             raise InputError(f"a method is a name, module:function or a fitted recommender, not {given!r}")
         decider = given.decider
-        known = isinstance(decider, PolicyWriter | PairValueSearch)
-        return cls("yours", as_served(decider) if known else decider, given.fitted.vocabulary)
+        known = isinstance(decider, Decider)
+        return cls("yours", as_served(decider.search) if known else decider, given.fitted.vocabulary)
 
     @classmethod
     def load(cls, folder: Path) -> Existing:
@@ -222,9 +223,9 @@ def _logged(test: Logs, entries: Sequence[Entry]) -> Logged:
     for batch in test.batches(4096):
         assert batch.card is not None
         assert batch.clicked is not None
-        cards.append(batch.card.numpy())
-        clicked.append(batch.clicked.numpy())
-        held = None if batch.propensity is None else batch.propensity.double().numpy()
+        cards.append(batch.card)
+        clicked.append(batch.clicked)
+        held = None if batch.propensity is None else batch.propensity.astype(np.float64)
         propensity.append(np.full(len(batch), np.nan) if held is None else held)
         K = max(K, cards[-1].shape[1])
     every = np.concatenate([np.pad(c, ((0, 0), (0, K - c.shape[1])), constant_values=-1) for c in cards])
@@ -276,7 +277,7 @@ def _opinions(
         heard = []
         for first in range(0, len(rows), 1024):
             places = np.arange(first, min(first + 1024, len(rows)))
-            batch = batch_of.batch(test_logs.vocabulary, places)
+            batch = TensorBatch.of(batch_of.batch(test_logs.vocabulary, places))
             with torch.no_grad():
                 logits = network(batch, torch.from_numpy(cards[places]).unsqueeze(1)).squeeze(1)
             heard.append(logits.double().sigmoid().numpy())

@@ -14,7 +14,6 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 
 from exactk.errors import DataError
@@ -55,7 +54,7 @@ def judged(way: Recommender, test: Logs, truth: Truth | None) -> Scores:
         row += len(batch)
         keep = solvable(batch)
         if not keep.all():
-            batch, rows = batch.rows(torch.from_numpy(keep)), rows[keep]
+            batch, rows = batch.rows(keep), rows[keep]
         if not len(batch):
             continue
         way.recommend(batch.rows(slice(0, 1)))  # compile and warm up outside the clock
@@ -64,12 +63,12 @@ def judged(way: Recommender, test: Logs, truth: Truth | None) -> Scores:
         seconds.append((time.process_time() - began) / len(batch))
         if not alone:
             alone = [_timed_alone(way, batch, b) for b in range(min(ALONE, len(batch)))]
-        chosen = cards.cpu().numpy().astype(np.int64)
+        chosen = cards.astype(np.int64)
         value = None if truth is None else truth.value(rows, chosen)
         parts.append({"request": rows, **_scored(batch, chosen, value)})
-        item = batch.item.numpy()
+        item = batch.item
         shown.append(np.where(chosen >= 0, np.take_along_axis(item, chosen.clip(0), 1), -1).ravel())
-        available.append(np.where(batch.present.numpy(), item, -1).ravel())
+        available.append(np.where(batch.present, item, -1).ravel())
     if not parts:
         raise DataError(f"{test.view.path}: no test request has a valid card, so there is nothing to compare")
     longest = max(part["cards"].shape[1] for part in parts)
@@ -97,12 +96,12 @@ def _scored(batch: Batch, cards: Int[np.ndarray, "B K"], value: np.ndarray | Non
     nothing = np.full(len(cards), np.nan)
     precision = hit_ratio = nothing
     if batch.clicked_position is not None:
-        precision = metrics.found_click(cards, batch.clicked_position.numpy())
+        precision = metrics.found_click(cards, batch.clicked_position)
     if batch.card is not None and batch.clicked is not None:
-        hit_ratio = metrics.overlap(cards, batch.card.numpy(), batch.clicked.numpy())
+        hit_ratio = metrics.overlap(cards, batch.card, batch.clicked)
     diversity = nothing
     if batch.item_features is not None:
-        distance = metrics.cosine_distance(batch.item_features.numpy().astype(np.float64))
+        distance = metrics.cosine_distance(batch.item_features.astype(np.float64))
         diversity = metrics.diversity(cards, distance)
     return {
         "cards": cards,

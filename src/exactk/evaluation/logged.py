@@ -9,25 +9,24 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from jaxtyping import Int
-from torch import Tensor
 
 from exactk.evaluation import offpolicy
 from exactk.problem.batch import Batch
 
 
 def logged_estimates(
-    recommend: Callable[[Batch], Int[Tensor, "B K"]], batches: Iterable[Batch], seed: int = 0
+    recommend: Callable[[Batch], Int[np.ndarray, "B K"]], batches: Iterable[Batch], seed: int = 0
 ) -> Mapping[str, offpolicy.Estimate]:
     """Off-policy estimates by name; none where the log holds no propensities at all."""
     target, logged, clicked, propensity, user = [], [], [], [], []
     for batch in batches:
         if batch.propensity is None or batch.card is None or batch.clicked is None:
             return {}
-        target.append(recommend(batch).cpu().numpy())
-        logged.append(batch.card.cpu().numpy())
-        clicked.append(batch.clicked.cpu().numpy())
-        propensity.append(batch.propensity.cpu().double().numpy())
-        user.append(batch.user.cpu().numpy())
+        target.append(recommend(batch))
+        logged.append(batch.card)
+        clicked.append(batch.clicked)
+        propensity.append(batch.propensity.astype(np.float64))
+        user.append(batch.user)
     if not propensity or np.isnan(np.concatenate(propensity)).all():
         return {}
     return offpolicy.estimate_value(

@@ -5,48 +5,36 @@ Knows no model: logits and clicks come in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
+from exactk.engine.calibration import Calibration
+
 LEAST_SCALE = 1e-3  # a value that foretells nothing is flattened, never turned upside down
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """p = sigmoid(scale x logit + shift), fitted on validation data (Platt); it never changes which card is best."""
+def fitted_calibration(logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> Calibration:
+    """The scale and shift with the least log loss; a whisper of ridge keeps separable data finite."""
+    if len(logits) == 0 or bool(clicked.all()) or not bool(clicked.any()):
+        return Calibration()
+    x, y = logits.double().cpu(), clicked.double().cpu()
+    weights = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
+    start = weights.detach().clone()
+    optimiser = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
 
-    scale: float = 1.0
-    shift: float = 0.0
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        with torch.enable_grad():
+            fit = functional.binary_cross_entropy_with_logits(weights[0] * x + weights[1], y)
+            total = fit + 1e-5 * (weights - start).square().sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
 
-    def __call__(self, logits: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """The trustworthy probability."""
-        return torch.sigmoid(self.scale * logits + self.shift)
-
-    @classmethod
-    def fitted(cls, logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> Calibration:
-        """The scale and shift with the least log loss; a whisper of ridge keeps separable data finite."""
-        if len(logits) == 0 or bool(clicked.all()) or not bool(clicked.any()):
-            return cls()
-        x, y = logits.double().cpu(), clicked.double().cpu()
-        weights = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
-        start = weights.detach().clone()
-        optimiser = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
-
-        def loss() -> Tensor:
-            optimiser.zero_grad()
-            with torch.enable_grad():
-                fit = functional.binary_cross_entropy_with_logits(weights[0] * x + weights[1], y)
-                total = fit + 1e-5 * (weights - start).square().sum()
-            total.backward()  # type: ignore[no-untyped-call]
-            return total
-
-        optimiser.step(loss)  # type: ignore[no-untyped-call]
-        scale, shift = weights.tolist()
-        return cls(max(scale, LEAST_SCALE), shift)
+    optimiser.step(loss)  # type: ignore[no-untyped-call]
+    scale, shift = weights.tolist()
+    return Calibration(max(scale, LEAST_SCALE), shift)
 
 
 def auc(scores: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> float:
@@ -88,7 +76,8 @@ def reward_figures(
     logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"], calibration: Calibration | None = None
 ) -> dict[str, float]:
     """All three, by the names they are reported under."""
-    probability = (calibration or Calibration())(logits.double())
+    probability = torch.from_numpy((calibration or Calibration())(logits.double().cpu().numpy()))
+    logits, clicked = logits.cpu(), clicked.cpu()
     return {
         "auc": auc(logits, clicked),
         "log_loss": log_loss(probability, clicked),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -19,6 +20,15 @@ from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam, exact, greedy
 from exactk.settings.config import PairValueConfig, PolicyConfig
+from exactk.tensors import TensorBatch
+
+
+class Found(NamedTuple):
+    """A decision as tensors."""
+
+    cards: Int[Tensor, "B K"]
+    logit: Float[Tensor, "B"]
+    bound: Float[Tensor, "B"]
 
 
 class Decision(NamedTuple):
@@ -27,9 +37,9 @@ class Decision(NamedTuple):
     The bound is infinite where nothing is proven, and the logit NaN where no value was learned.
     """
 
-    cards: Int[Tensor, "B K"]
-    logit: Float[Tensor, "B"]
-    bound: Float[Tensor, "B"]
+    cards: Int[np.ndarray, "B K"]
+    logit: Float[np.ndarray, "B"]
+    bound: Float[np.ndarray, "B"]
 
 
 @dataclass(frozen=True)
@@ -39,10 +49,10 @@ class PolicyWriter:
     policy: Policy
     config: PolicyConfig
     reward: Ensemble | None = None
-    by_beam: Callable[[Batch], Int[Tensor, "B K"]] | None = None  # the same cards as a beam's, sooner
+    by_beam: Callable[[TensorBatch], Int[Tensor, "B K"]] | None = None  # the same cards as a beam's, sooner
 
     @torch.no_grad()
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: TensorBatch) -> Int[Tensor, "B K"]:
         """One valid card per request, by a beam of the configured width."""
         width = self.config.beam
         if width > 1 and self.by_beam is not None:
@@ -51,20 +61,20 @@ class PolicyWriter:
         return greedy(steps, feasible) if width == 1 else beam(steps, feasible, width).cards[:, 0]
 
     @torch.no_grad()
-    def decide(self, batch: Batch, prove_seconds: float = 0.0) -> Decision:
+    def decide(self, batch: TensorBatch, prove_seconds: float = 0.0) -> Found:
         """The cards and their value; a reward that is a pair value can, in some seconds per request, prove a bound."""
         cards = self.recommend(batch)
         if self.reward is None:
             unknown = torch.full((len(cards),), torch.nan, dtype=torch.float64, device=cards.device)
-            return Decision(cards, unknown, torch.full_like(unknown, torch.inf))
+            return Found(cards, unknown, torch.full_like(unknown, torch.inf))
         logit = self.reward(batch, cards.unsqueeze(1)).squeeze(1).double()
         searchable = isinstance(self.reward, PairValue) and self.reward.only_pairs
         if not searchable or prove_seconds == 0:
-            return Decision(cards, logit, torch.full_like(logit, torch.inf))
+            return Found(cards, logit, torch.full_like(logit, torch.inf))
         assert isinstance(self.reward, PairValue)
         values = self.reward.values(batch)
         bound = exact(batch, values.node, values.pair, prove_seconds).bound + values.bias.double()
-        return Decision(cards, logit, bound.maximum(logit))  # float32 sums may differ in the last digit
+        return Found(cards, logit, bound.maximum(logit))  # float32 sums may differ in the last digit
 
 
 @dataclass(frozen=True)
@@ -74,13 +84,30 @@ class PairValueSearch:
     model: PairValue
     config: PairValueConfig
 
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: TensorBatch) -> Int[Tensor, "B K"]:
         """One valid card per request."""
         return self.decide(batch).cards
 
     @torch.no_grad()
-    def decide(self, batch: Batch, prove_seconds: float = 0.0) -> Decision:  # noqa: ARG002 - proven as it is
+    def decide(self, batch: TensorBatch, prove_seconds: float = 0.0) -> Found:  # noqa: ARG002 - proven as it is
         """The best cards with their value and bound."""
         values = self.model.values(batch)
         found = exact(batch, values.node, values.pair)
-        return Decision(found.cards, found.value + values.bias, found.bound + values.bias)
+        return Found(found.cards, found.value + values.bias, found.bound + values.bias)
+
+
+@dataclass(frozen=True)
+class Decider:
+    """A trained model and its search under the contract of all recommenders: arrays in, arrays out."""
+
+    search: PolicyWriter | PairValueSearch
+    device: torch.device | str = "cpu"
+
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
+        """One valid card per request."""
+        return self.search.recommend(TensorBatch.of(batch, self.device)).cpu().numpy()
+
+    def decide(self, batch: Batch, prove_seconds: float = 0.0) -> Decision:
+        """Cards with the logit of their value and its proven bound."""
+        found = self.search.decide(TensorBatch.of(batch, self.device), prove_seconds)
+        return Decision(*(part.cpu().numpy() for part in found))

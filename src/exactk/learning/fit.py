@@ -30,7 +30,7 @@ from exactk.learning.process import (
 )
 from exactk.learning.progress import Figures, Listener, Stopwatch
 from exactk.learning.recorded import Recorder
-from exactk.problem.batch import Batch
+from exactk.tensors import TensorBatch
 
 LOG_EVERY = 20  # steps between two reports of the training figures
 
@@ -65,9 +65,9 @@ class Task:
 
     name: str
     module: nn.Module
-    batches: Callable[[int, int], Iterator[Batch]]
+    batches: Callable[[int, int], Iterator[TensorBatch]]
     batches_per_epoch: int
-    loss: Callable[[Batch, float, Generator], Step]
+    loss: Callable[[TensorBatch, float, Generator], Step]
     validate: Callable[[], dict[str, float]] | None = None
     score: str = "loss"
     higher_is_better: bool = False
@@ -121,7 +121,7 @@ class _Run:
         self.optimiser = Optimiser(task.module, settings.learning_rate, settings.weight_decay)
         self.generator = Generator(settings.device).manual_seed(settings.seed)
         self.ranks = ranks.current()
-        self.lesson: Callable[[Batch, float, Generator], Step] = task.loss
+        self.lesson: Callable[[TensorBatch, float, Generator], Step] = task.loss
         self.recorder: Recorder | None = None
         if task.recordable and self.device.type == "cuda" and self.ranks.world == 1:
             self.recorder = Recorder(task.loss, self.optimiser.parameters, self.generator)
@@ -141,7 +141,7 @@ class _Run:
         """Whether there are steps left to take."""
         return not self.done
 
-    def learn(self, batch: Batch) -> None:
+    def learn(self, batch: TensorBatch) -> None:
         """One step of gradient descent, and the position moved past its batch."""
         if not self.task.module.training:  # to say so walks through all of its modules
             self.task.module.train()
@@ -312,7 +312,7 @@ class _Lesson(nn.Module):
         super().__init__()
         self.module, self.loss = task.module, task.loss
 
-    def forward(self, batch: Batch, progress: float, generator: Generator) -> Step:
+    def forward(self, batch: TensorBatch, progress: float, generator: Generator) -> Step:
         return self.loss(batch, progress, generator)
 
 

@@ -17,6 +17,7 @@ from torch import Generator
 
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
+from exactk.engine.calibration import Calibration
 from exactk.errors import ConfigError, DataError
 from exactk.learning import calibrate, ranks
 from exactk.learning.checkpoint import write_text
@@ -61,7 +62,7 @@ class Trained:
     """The models, how to read the value's logits as probabilities, and what was told on the way."""
 
     models: Models
-    calibration: calibrate.Calibration
+    calibration: Calibration
     history: tuple[Figures, ...]
 
 
@@ -86,7 +87,7 @@ def train(
         with_sparse_gradients(models.policy, models.value)
     phase_1 = Data(train, valid, vocabulary, device, config.training.seed)
     history: list[Figures] = []
-    calibration = calibrate.Calibration()
+    calibration = Calibration()
     if models.value is not None:
         section = config.pair_value if isinstance(models.value, PairValue) else config.reward
         choice = config.pair_value.choice if isinstance(models.value, PairValue) else 0.0
@@ -98,7 +99,7 @@ def train(
         history += fit(task, settings, run.folder, run.resume, run.listeners)
         if valid is not None and len(valid):
             logits, clicked = predictions(models.value, phase_1.valid_batches())
-            calibration = calibrate.Calibration.fitted(logits, clicked)
+            calibration = calibrate.fitted_calibration(logits, clicked)
             figures = calibrate.reward_figures(logits, clicked, calibration)
             history.append({"task": "value", "event": "calibrated", "step": 0, "epoch": 0, **figures})
     if models.policy is not None:

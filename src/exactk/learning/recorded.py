@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor, nn
 
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.search.feasible import Facts, Feasible, assuming
+from exactk.tensors import TensorBatch
 
 if TYPE_CHECKING:
     from exactk.learning.fit import Step
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 USUAL = 2  # batches of a kind that are learned from as usual before it is recorded: libraries settle, memory is found
 MOST_KINDS = 4  # recorded: each keeps the memory of a whole step
 
-Lesson = Callable[[Batch, float, Generator], "Step"]
+Lesson = Callable[[TensorBatch, float, Generator], "Step"]
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Recording:
     """One recorded step: what it reads, what it writes."""
 
     graph: Any
-    batch: Batch
+    batch: TensorBatch
     step: Step
     gradients: Sequence[Tensor | None]
 
-    def replayed(self, batch: Batch, parameters: Sequence[nn.Parameter]) -> Step:
+    def replayed(self, batch: TensorBatch, parameters: Sequence[nn.Parameter]) -> Step:
         """The step on another batch of the same kind; gradients are those of this batch alone."""
         for mine, given in zip(tensors_of(self.batch), tensors_of(batch), strict=True):
             mine.copy_(given)
@@ -54,7 +54,7 @@ class Recorder:
         self.met: dict[Any, int] = {}
         self.recordings: dict[Any, Recording] = {}
 
-    def __call__(self, batch: Batch) -> Step | None:
+    def __call__(self, batch: TensorBatch) -> Step | None:
         """Loss and figures, with gradients in place; None where this batch is to be learned from as usual."""
         facts = Feasible.of(batch).facts
         kind = (facts, tuple(t.shape for t in tensors_of(batch)))
@@ -66,9 +66,9 @@ class Recorder:
             self.recordings[kind] = self.record(batch, facts)
         return self.recordings[kind].replayed(batch, self.parameters)
 
-    def record(self, batch: Batch, facts: Facts) -> Recording:
+    def record(self, batch: TensorBatch, facts: Facts) -> Recording:
         """Walk through one step without taking it: weights and random numbers stay where they are."""
-        cloned: dict[str, Any] = {name: t.clone() for name, t in named_tensors(batch).items()}
+        cloned: dict[str, Any] = {name: t.clone() for name, t in batch.named().items()}
         held = replace(batch, **cloned)
         randomness = self.generator.get_state(), torch.cuda.get_rng_state()
         graph: Any = torch.cuda.CUDAGraph()
@@ -87,7 +87,7 @@ class Recorder:
         told = step._replace(loss=step.loss.detach(), figures=figures, has_gradients=True)
         return Recording(graph, held, told, [p.grad for p in self.parameters])
 
-    def _walk(self, batch: Batch) -> Step:
+    def _walk(self, batch: TensorBatch) -> Step:
         for parameter in self.parameters:
             parameter.grad = None
         step = self.lesson(batch, 0.0, self.generator)
@@ -95,15 +95,9 @@ class Recorder:
         return step
 
 
-def named_tensors(batch: Batch) -> dict[str, Tensor]:
-    """The tensors a batch has."""
-    held = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name != "brief"}
-    return {name: t for name, t in held.items() if t is not None}
-
-
-def tensors_of(batch: Batch) -> list[Tensor]:
-    """The same, in order."""
-    return list(named_tensors(batch).values())
+def tensors_of(batch: TensorBatch) -> list[Tensor]:
+    """The tensors a batch has, in order."""
+    return list(batch.named().values())
 
 
 class Fused:

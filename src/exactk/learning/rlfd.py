@@ -17,11 +17,11 @@ from exactk.learning import explore, losses
 from exactk.learning.fit import Step
 from exactk.models.ensemble import Ensemble
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.search import Feasible, sample
 from exactk.search.sample import Distributions, log_prob_of
 from exactk.search.steps import Steps, log_probabilities
 from exactk.settings.config import TrainingConfig
+from exactk.tensors import TensorBatch
 
 
 class Paths(NamedTuple):
@@ -37,7 +37,7 @@ def policy_step(
     policy: Policy,
     reward: Ensemble | None,
     config: TrainingConfig,
-    batch: Batch,
+    batch: TensorBatch,
     progress: float,
     generator: Generator,
 ) -> Step:
@@ -73,7 +73,7 @@ def policy_step(
 
 
 def demonstration_loss(
-    along: Distributions, path: Int[Tensor, "B K"], config: TrainingConfig, batch: Batch
+    along: Distributions, path: Int[Tensor, "B K"], config: TrainingConfig, batch: TensorBatch
 ) -> Float[Tensor, "B"]:
     """L_S along a path: the path is the demonstration itself (eq. 15) or the policy's own card (eq. 16)."""
     assert batch.card is not None
@@ -97,7 +97,7 @@ def demonstration_loss(
 def supervised_path(
     steps: Steps[Any],
     config: TrainingConfig,
-    batch: Batch,
+    batch: TensorBatch,
     feasible: Feasible,
     generator: Generator,
 ) -> Paths:
@@ -116,7 +116,7 @@ def explored_paths(
     steps: Steps[Any],
     reward: Ensemble,
     config: TrainingConfig,
-    batch: Batch,
+    batch: TensorBatch,
     feasible: Feasible,
     generator: Generator,
 ) -> Paths:
@@ -137,7 +137,9 @@ def explored_paths(
     return Paths(cards, allowed, advantage, rewards)
 
 
-def estimated_rewards(reward: Ensemble, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
+def estimated_rewards(
+    reward: Ensemble, batch: TensorBatch, cards: Int[Tensor, "B S K"]
+) -> Float[Tensor, "B S"]:
     """R(A, u) of eq. 20."""
     return explore.rescaled(reward(batch, cards).sigmoid())
 

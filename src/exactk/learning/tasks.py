@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
@@ -29,11 +30,12 @@ from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
 from exactk.search import exact
 from exactk.settings.config import Config, TrainingConfig
+from exactk.tensors import TensorBatch
 
 VALIDATION_BATCH = 512
 
 # Figures of cards on one batch, one number per request, NaN where a figure does not apply (P@K without a click).
-Measure = Callable[[Int[Tensor, "B K"], Batch], dict[str, Float[Tensor, "B"]]]
+Measure = Callable[[Int[np.ndarray, "B K"], Batch], dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,14 @@ class Data:
     device: torch.device
     seed: int
 
-    def train_batches(self, batch_size: int) -> Callable[[int, int], Iterator[Batch]]:
+    def train_batches(self, batch_size: int) -> Callable[[int, int], Iterator[TensorBatch]]:
         """Batches of an epoch from a place on, shuffled by seed and epoch alone; of each, this process's share."""
         told = ranks.current()
 
-        def shared(epoch: int, start: int) -> Iterator[Batch]:
+        def shared(epoch: int, start: int) -> Iterator[TensorBatch]:
             windows = epoch_order(len(self.train), self.seed, epoch, start * batch_size)
             for places in in_batches(windows, batch_size):
-                yield self.train.batch(self.vocabulary, told.share(places))
+                yield TensorBatch.of(self.train.batch(self.vocabulary, told.share(places)))
 
         return shared
 
@@ -62,7 +64,7 @@ class Data:
         told, rows = ranks.current(), len(self.train)
         return lambda batch: told.weight(min(batch_size, rows - batch * batch_size))
 
-    def valid_batches(self) -> Iterator[Batch]:
+    def valid_batches(self) -> Iterator[TensorBatch]:
         """The validation requests in their own order, on the device; this process's share of them."""
         if self.valid is None:
             return
@@ -73,7 +75,7 @@ class Data:
             )
         own = self.valid if told.world == 1 else self.valid.take(slice(told.rank, None, told.world))
         for batch in own.batches(self.vocabulary, VALIDATION_BATCH):
-            yield batch.to(self.device)
+            yield TensorBatch.of(batch, self.device)
 
 
 def value_task(
@@ -84,7 +86,7 @@ def value_task(
     `choice` weighs a second lesson, for pair values only: which item of a clicked card was clicked.
     """
 
-    def loss(batch: Batch, _: float, __: Generator) -> Step:
+    def loss(batch: TensorBatch, _: float, __: Generator) -> Step:
         assert batch.card is not None
         assert batch.clicked is not None
         with mixed_precision(data.device, precision):
@@ -118,7 +120,7 @@ def value_task(
     )
 
 
-def choice_losses(model: PairValue, batch: Batch) -> Float[Tensor, "M B"]:
+def choice_losses(model: PairValue, batch: TensorBatch) -> Float[Tensor, "M B"]:
     """How surprising the clicked item of each card is to each member; 0 where none was clicked."""
     assert batch.card is not None
     assert batch.clicked_position is not None
@@ -140,7 +142,7 @@ def policy_task(
     """Phase 2: RLfD. Validation decodes as the recommender will, and says what `measure` and the reward make of it."""
     training = config.training
 
-    def loss(batch: Batch, progress: float, generator: Generator) -> Step:
+    def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:
         if training.demonstrations == "exact":
             assert isinstance(reward, PairValue)  # the settings saw to it
             batch = shown_the_best(reward, batch)
@@ -154,7 +156,10 @@ def policy_task(
         told: dict[str, list[Tensor]] = {}
         for batch in data.valid_batches():
             cards = writer.recommend(batch)
-            figures = measure(cards, batch)
+            figures = {
+                name: torch.from_numpy(values)
+                for name, values in measure(cards.cpu().numpy(), batch.arrays()).items()
+            }
             if reward is not None:
                 figures["reward"] = estimated_rewards(reward, batch, cards.unsqueeze(1)).squeeze(1)
             for name, values in figures.items():
@@ -182,7 +187,7 @@ def recordable(training: TrainingConfig) -> bool:
 
 
 @torch.no_grad()
-def shown_the_best(value: PairValue, batch: Batch) -> Batch:
+def shown_the_best(value: PairValue, batch: TensorBatch) -> TensorBatch:
     """The same requests, each demonstrated the best valid card under the value: a teacher who knows no luck."""
     values = value.values(batch)
     card = exact(batch, values.node, values.pair).cards
@@ -192,7 +197,9 @@ def shown_the_best(value: PairValue, batch: Batch) -> Batch:
 
 
 @torch.no_grad()
-def predictions(model: Ensemble, batches: Iterator[Batch]) -> tuple[Float[Tensor, "B"], Bool[Tensor, "B"]]:
+def predictions(
+    model: Ensemble, batches: Iterator[TensorBatch]
+) -> tuple[Float[Tensor, "B"], Bool[Tensor, "B"]]:
     """Logits of the logged cards, and whether they were clicked; those of all processes that train together."""
     logits, clicked = [], []
     for batch in batches:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from exactk.errors import ConfigError
 from exactk.models.inputs import decided
-from exactk.problem.batch import Batch
 from exactk.settings.config import Inputs, InputSizes
+from exactk.tensors import TensorBatch
 
 MOST_PAIRS = 16_777_213  # a prime: where a log has more pairs, those that share a number are not neighbours
 
@@ -60,7 +60,7 @@ class Affinity(nn.Module):
             if linear is not None:
                 linear.weight.mul_(0.1 / self.pace)
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B N"]:
+    def forward(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
         """One number per candidate."""
         return self.score(batch.user, batch.item, batch.user_features, batch.item_features)
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from exactk.problem.batch import Batch
+from exactk.tensors import TensorBatch
 
 
 class Ensemble(nn.Module):
@@ -21,10 +21,10 @@ class Ensemble(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
 
-    def member_logits(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "M B S"]:
+    def member_logits(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "M B S"]:
         """What each member says; in training each has its own loss."""
         return torch.stack([member(batch, cards) for member in self.members])
 
-    def forward(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
+    def forward(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
         """The logit of every card's click probability (-1: no item, in a card shorter than the longest)."""
         return self.member_logits(batch, cards).mean(0)

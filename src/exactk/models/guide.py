@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from exactk.models.pairvalue import PairValue
 from exactk.models.pointer import State
 from exactk.models.triples import joined, nobody
-from exactk.problem.batch import Batch
 from exactk.search.steps import Steps
+from exactk.tensors import TensorBatch
 
 START = 3.0  # of the scale: a step then prefers a gain of one in the log-odds twenty to one
 
@@ -61,7 +61,7 @@ class Guide(nn.Module):
         return self
 
     @torch.no_grad()
-    def gains(self, batch: Batch) -> Gains:
+    def gains(self, batch: TensorBatch) -> Gains:
         """Everything about all candidates, without gradient."""
         values = self.value.values(batch)
         return Gains(values.node, values.pair, *self.value.shares(batch))

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from exactk.errors import ConfigError, InputError
-from exactk.problem.batch import Batch
 from exactk.settings.config import Inputs, InputSizes
+from exactk.tensors import TensorBatch
 
 
 class Vectors(nn.Module):
@@ -32,11 +32,11 @@ class Vectors(nn.Module):
         self.user_size = embedding_size * with_ids + self.user_feature_size
         self.item_size = embedding_size * with_ids + self.item_feature_size
 
-    def user(self, batch: Batch) -> Float[Tensor, "B Du"]:
+    def user(self, batch: TensorBatch) -> Float[Tensor, "B Du"]:
         """x_u."""
         return joined(self.users, batch.user, batch.user_features, self.user_feature_size, "user")
 
-    def item(self, batch: Batch, at: Int[Tensor, "B R"] | None = None) -> Float[Tensor, "B R Di"]:
+    def item(self, batch: TensorBatch, at: Int[Tensor, "B R"] | None = None) -> Float[Tensor, "B R Di"]:
         """x_s of every candidate, or of the positions `at` of each request."""
         ids, features = batch.item, batch.item_features
         if at is not None:
@@ -79,17 +79,17 @@ class CommonVectors(nn.Module):
     def _map(self, size: int) -> nn.Module:
         return nn.Identity() if size == self.size else nn.Linear(size, self.size)
 
-    def user(self, batch: Batch) -> Float[Tensor, "B E"]:
+    def user(self, batch: TensorBatch) -> Float[Tensor, "B E"]:
         """x_u."""
         mapped: Tensor = self.map_user(self.vectors.user(batch))
         return mapped
 
-    def item(self, batch: Batch, at: Int[Tensor, "B R"] | None = None) -> Float[Tensor, "B R E"]:
+    def item(self, batch: TensorBatch, at: Int[Tensor, "B R"] | None = None) -> Float[Tensor, "B R E"]:
         """x_s of every candidate, or of the positions `at` of each request."""
         mapped: Tensor = self.map_item(self.vectors.item(batch, at))
         return mapped
 
-    def on_cards(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K E"]:
+    def on_cards(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K E"]:
         """x_s of the items on cards; absent ones (-1) hold some candidate's, for the caller to mask."""
         at = cards.clamp(min=0).flatten(1)  # B S*K
         if at.shape[1] < batch.item.shape[1]:
@@ -110,7 +110,7 @@ class InputLayer(nn.Module):
         self.item_weight = nn.Linear(vectors.item_size, width)
         self.user_weight = nn.Linear(vectors.user_size, width, bias=False)
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B N D"]:
+    def forward(self, batch: TensorBatch) -> Float[Tensor, "B N D"]:
         """x_i of every candidate."""
         item: Tensor = self.item_weight(self.vectors.item(batch))  # B N D
         user: Tensor = self.user_weight(self.vectors.user(batch))  # B D

@@ -17,8 +17,8 @@ from exactk.models.ensemble import Ensemble
 from exactk.models.initial import initialise
 from exactk.models.inputs import Vectors
 from exactk.models.triples import Sharing
-from exactk.problem.batch import Batch
 from exactk.settings.config import InputSizes, PairValueConfig
+from exactk.tensors import TensorBatch
 
 SHARING_PACE = 5.0
 
@@ -112,7 +112,7 @@ class PairMember(nn.Module):
         effect = kinds @ table @ kinds.transpose(-1, -2) + self.closeness * (-apart.clamp(min=0)).exp()
         return effect * terms.minding.view(-1, *(1 for _ in effect.shape[1:]))
 
-    def forward(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
+    def forward(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
         """Logits of cards: bias + nodes + pairs, and what three items share."""
         bias: Tensor = self.user_bias(self.vectors.user(batch))  # B 1
         logits = bias + self.appeals(batch, cards).sum(-1)
@@ -122,7 +122,7 @@ class PairMember(nn.Module):
         shared: Tensor = self.sharing(self.sharing.has(item) * (cards >= 0).unsqueeze(-1))
         return logits + shared
 
-    def appeals(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K"]:
+    def appeals(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K"]:
         """What each item brings to its card: its node and half of each of its pairs; 0 where there is none (-1)."""
         B, S, K = cards.shape
         at, user = cards.clamp(min=0).flatten(1), self.vectors.user(batch)  # B S*K
@@ -138,7 +138,7 @@ class PairMember(nn.Module):
         pairs = self.pairs(on_cards) * (others & real.unsqueeze(-2))  # B S K K
         return (on_cards.node + pairs.sum(-1) / 2) * real
 
-    def values(self, batch: Batch) -> Values:
+    def values(self, batch: TensorBatch) -> Values:
         """Node and pair values of all candidates."""
         user = self.vectors.user(batch)
         terms = self.terms(self.vectors.item(batch), user)
@@ -170,7 +170,7 @@ class PairValue(Ensemble):
             assert isinstance(member, PairMember)
             member.user_bias.bias.fill_(math.log(click_rate / (1 - click_rate)))
 
-    def values(self, batch: Batch) -> Values:
+    def values(self, batch: TensorBatch) -> Values:
         """The members' mean node and pair values."""
         parts = [member.values(batch) for member in self.members]  # type: ignore[operator]
         return Values(*(torch.stack(part).mean(0) for part in zip(*parts, strict=True)))
@@ -180,7 +180,7 @@ class PairValue(Ensemble):
         """Whether nodes and pairs are all there is, so that exact search finds its best card."""
         return not self.config.triples
 
-    def shares(self, batch: Batch) -> tuple[Float[Tensor, "B N C"], Float[Tensor, "C"]]:
+    def shares(self, batch: TensorBatch) -> tuple[Float[Tensor, "B N C"], Float[Tensor, "C"]]:
         """What every candidate has that three items may share, of all members side by side, and its mean worth."""
         has, worth = [batch.item.new_zeros(*batch.item.shape, 0, dtype=torch.float32)], []
         for member in self.members:

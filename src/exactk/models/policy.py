@@ -20,10 +20,10 @@ from exactk.models.initial import initialise
 from exactk.models.inputs import InputLayer, Vectors
 from exactk.models.pairvalue import PairValue
 from exactk.models.pointer import Encoded, Pointer, State
-from exactk.problem.batch import Batch
 from exactk.search.feasible import assumed
 from exactk.search.steps import Steps
 from exactk.settings.config import InputSizes, PolicyConfig
+from exactk.tensors import TensorBatch
 
 
 class Policy(nn.Module):
@@ -66,7 +66,7 @@ class Policy(nn.Module):
             self.guide = Guide(value)
             nn.init.zeros_(self.pointer.pointer_vector.weight)  # the guide alone decides at first
 
-    def encode(self, batch: Batch) -> Encoded:
+    def encode(self, batch: TensorBatch) -> Encoded:
         """The requests' graphs as node embeddings and keys."""
         known = assumed()
         whole = bool(batch.present.all()) if known is None else known.all_present
@@ -90,11 +90,11 @@ class Policy(nn.Module):
         """The scores before each choice of given cards, all steps at once."""
         return self.pointer.replay(encoded, cards)
 
-    def attention(self, batch: Batch) -> Float[Tensor, "B L H N N"]:
+    def attention(self, batch: TensorBatch) -> Float[Tensor, "B L H N N"]:
         """What every candidate attends to in the encoder, per layer and head."""
         return self.encoder.attention(self.inputs(batch), batch.present)
 
-    def steps(self, batch: Batch) -> Steps[Any]:
+    def steps(self, batch: TensorBatch) -> Steps[Any]:
         """This policy bound to a batch, encoded once: what the functions of `search` ask for."""
         own = PolicySteps(self, self.encode(batch))
         return own if self.guide is None else GuidedSteps(own, self.guide.gains(batch), self.guide.scale)

@@ -17,9 +17,9 @@ from exactk.models.ensemble import Ensemble
 from exactk.models.initial import initialise
 from exactk.models.inputs import CommonVectors
 from exactk.models.pairvalue import PairValue
-from exactk.problem.batch import Batch
 from exactk.search.feasible import assumed
 from exactk.settings.config import Config, InputSizes, RewardConfig
+from exactk.tensors import TensorBatch
 
 
 class PnnReward(nn.Module):
@@ -37,7 +37,7 @@ class PnnReward(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.out = nn.Linear(config.hidden_size, 1)
 
-    def forward(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
+    def forward(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
         """Logits of cards, each of exactly the K items the network was made for."""
         looked = assumed() is None and bool((cards < 0).any())
         if cards.shape[2] != self.card_size or looked:
@@ -71,7 +71,7 @@ class SetReward(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.out = nn.Linear(config.hidden_size, 1)
 
-    def forward(self, batch: Batch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
+    def forward(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
         """Logits of cards of any size."""
         B, S, K = cards.shape
         real = cards >= 0

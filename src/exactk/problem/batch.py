@@ -1,4 +1,4 @@
-"""Batch: B requests as tensors, what was logged beside them; what every recommender reads.
+"""Batch: B requests as numpy arrays, what was logged beside them; what every recommender reads.
 
 Knows no files and no network. A batch of one equals the batch; permuting candidates permutes nothing but positions.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import torch
+import numpy as np
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from exactk.problem.brief import Brief
 from exactk.problem.graph import Requests
@@ -24,49 +23,39 @@ class Batch:
     into the candidates (-1 = none, and the padding of a card shorter than the longest in the batch).
     """
 
-    user: Int[Tensor, "B"]
-    item: Int[Tensor, "B N"]
-    present: Bool[Tensor, "B N"]
-    graph: Bool[Tensor, "B N N"]
-    card_size: Int[Tensor, "B"]
-    pinned: Bool[Tensor, "B N"]
-    group: Int[Tensor, "B C N"]
-    cap: Int[Tensor, "B C"]
-    user_features: Float[Tensor, "B Fu"] | None = None
-    item_features: Float[Tensor, "B N Fi"] | None = None
-    card: Int[Tensor, "B K"] | None = None
-    clicked: Bool[Tensor, "B"] | None = None
-    clicked_position: Int[Tensor, "B"] | None = None
-    propensity: Float[Tensor, "B"] | None = None
-    brief: Brief | None = None  # numpy: only the exact engine reads it
+    user: Int[np.ndarray, "B"]
+    item: Int[np.ndarray, "B N"]
+    present: Bool[np.ndarray, "B N"]
+    graph: Bool[np.ndarray, "B N N"]
+    card_size: Int[np.ndarray, "B"]
+    pinned: Bool[np.ndarray, "B N"]
+    group: Int[np.ndarray, "B C N"]
+    cap: Int[np.ndarray, "B C"]
+    user_features: Float[np.ndarray, "B Fu"] | None = None
+    item_features: Float[np.ndarray, "B N Fi"] | None = None
+    card: Int[np.ndarray, "B K"] | None = None
+    clicked: Bool[np.ndarray, "B"] | None = None
+    clicked_position: Int[np.ndarray, "B"] | None = None
+    propensity: Float[np.ndarray, "B"] | None = None
+    brief: Brief | None = None
 
     def __len__(self) -> int:
         return len(self.user)
 
-    def to(self, device: torch.device | str) -> Batch:
-        """The same batch on another device."""
-        moved: dict[str, Any] = {name: t.to(device) for name, t in self._tensors().items() if t is not None}
-        return replace(self, **moved)
-
-    def rows(self, index: Int[Tensor, "R"] | Bool[Tensor, "B"] | slice) -> Batch:
+    def rows(self, index: Int[np.ndarray, "R"] | Bool[np.ndarray, "B"] | slice) -> Batch:
         """Some of the requests, in the order asked for."""
-        brief = self.brief
-        if brief is not None:
-            brief = brief.rows(index if isinstance(index, slice) else index.cpu().numpy())
-        held: dict[str, Any] = {name: t[index] for name, t in self._tensors().items() if t is not None}
-        return replace(self, **held, brief=brief)
-
-    def _tensors(self) -> dict[str, Tensor | None]:
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "brief"}
+        held = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "brief"}
+        some: dict[str, Any] = {name: array[index] for name, array in held.items() if array is not None}
+        return replace(self, **some, brief=None if self.brief is None else self.brief.rows(index))
 
     def requests(self) -> Requests:
-        """What decides validity, as numpy arrays for the exact engine (no copy on the CPU)."""
+        """What decides validity, as the exact engine reads it."""
         return Requests(
-            graph=self.graph.cpu().numpy(),
-            present=self.present.cpu().numpy(),
-            card_size=self.card_size.cpu().to(torch.int32).numpy(),
-            pinned=self.pinned.cpu().numpy(),
-            group=self.group.cpu().to(torch.int32).numpy(),
-            cap=self.cap.cpu().to(torch.int32).numpy(),
+            graph=self.graph,
+            present=self.present,
+            card_size=self.card_size.astype(np.int32, copy=False),
+            pinned=self.pinned,
+            group=self.group.astype(np.int32, copy=False),
+            cap=self.cap.astype(np.int32, copy=False),
             brief=self.brief,
         )

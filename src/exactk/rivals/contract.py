@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Int
-from torch import Tensor
 
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
@@ -31,7 +29,7 @@ T = TypeVar("T")
 class Recommender(Protocol):
     """Anything that picks cards."""
 
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One valid card per request, as positions, -1 beyond a card's size."""
 
 
@@ -85,7 +83,7 @@ class Logs:
         """Batches in file order, without the requests for which no valid card exists."""
         for batch in self.batches(batch_size):
             kept = solvable(batch)
-            yield batch if kept.all() else batch.rows(torch.from_numpy(kept))
+            yield batch if kept.all() else batch.rows(kept)
 
 
 def solvable(batch: Batch) -> Bool[np.ndarray, "B"]:

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs, Recommender, Setting, tuned
 from exactk.rivals.selection import Exact, Greedy, Judge, by_weight, scatter
+from exactk.tensors import TensorBatch
 
 BLOCK = 4_000_000  # pairs gathered before they are merged: bounds memory on long logs
 
@@ -25,7 +25,7 @@ class Chance:
 
     seed: int
 
-    def __call__(self, batch: Batch) -> Float64[Tensor, "B N"]:
+    def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
         """Uniform numbers."""
         return scatter(batch.item, batch.user, self.seed)
 
@@ -41,7 +41,7 @@ class Rates:
 
     rate: Float64[np.ndarray, "I"]
 
-    def __call__(self, batch: Batch) -> Float64[Tensor, "B N"]:
+    def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
         """Each candidate's number."""
         return torch.from_numpy(self.rate)[batch.item]
 
@@ -67,13 +67,13 @@ def count_items(train: Logs, batch_size: int = 4096) -> Counts:
     num_items = train.vocabulary.num_items
     clicked, shown, offered = (np.zeros(num_items) for _ in range(3))
     for batch in train.batches(batch_size):
-        item = batch.item.numpy()
-        offered += np.bincount(item[batch.present.numpy()], minlength=num_items)
+        item = batch.item
+        offered += np.bincount(item[batch.present], minlength=num_items)
         if batch.card is not None:
-            card = batch.card.numpy()
+            card = batch.card
             shown += np.bincount(np.take_along_axis(item, card.clip(0), 1)[card >= 0], minlength=num_items)
         if batch.clicked_position is not None:
-            at = batch.clicked_position.numpy()
+            at = batch.clicked_position
             clicked += np.bincount(item[np.arange(len(at)), at.clip(0)][at >= 0], minlength=num_items)
     for counts in (clicked, shown, offered):
         counts[0] = 0.0  # out of vocabulary: nothing is known
@@ -112,7 +112,7 @@ class Familiarity:
     times: Int64[np.ndarray, "P"]
     num_items: int
 
-    def __call__(self, batch: Batch) -> Float64[Tensor, "B N"]:
+    def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
         """Minus the number of meetings: the least seen scores highest."""
         wanted = batch.user.numpy()[:, None] * self.num_items + batch.item.numpy()
         at = np.searchsorted(self.keys, wanted).clip(max=max(len(self.keys) - 1, 0))
@@ -127,8 +127,8 @@ def fit_least_seen(train: Logs, valid: Logs, budget: Budget) -> Fitted:  # noqa:
     keys, times = np.empty(0, np.int64), np.empty(0, np.int64)
     waiting: list[np.ndarray] = []
     for batch in train.batches(4096):
-        pairs = batch.user.numpy()[:, None] * train.vocabulary.num_items + batch.item.numpy()
-        waiting.append(pairs[batch.present.numpy()])
+        pairs = batch.user[:, None] * train.vocabulary.num_items + batch.item
+        waiting.append(pairs[batch.present])
         if sum(map(len, waiting)) > BLOCK:
             keys, times = merged(keys, times, waiting)
             waiting = []

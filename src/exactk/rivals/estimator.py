@@ -9,6 +9,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
@@ -23,6 +24,7 @@ from exactk.search.feasible import Feasible
 from exactk.search.greedy import greedy_by_weight
 from exactk.search.improve import improve
 from exactk.settings.config import RewardConfig
+from exactk.tensors import TensorBatch
 
 FEW_CARDS = 5_000  # as many as a network judges one by one: C(20, 4) = 4,845
 STARTS = 2
@@ -31,9 +33,9 @@ AT_ONCE = 40_000  # cards judged in one pass
 
 def fit_value(train_logs: Logs, valid: Logs, budget: Budget) -> tuple[Reward, Setting, float]:
     """A permutation-invariant reward network, tuned by its log loss on validation cards, clicked or not."""
-    held_out = list(valid.first(2 * budget.validation_rows).batches(budget.batch_size))
+    held_out = [TensorBatch.of(b) for b in valid.first(2 * budget.validation_rows).batches(budget.batch_size)]
 
-    def loss(network: Reward, batch: Batch) -> Float[Tensor, ""]:
+    def loss(network: Reward, batch: TensorBatch) -> Float[Tensor, ""]:
         assert batch.card is not None
         assert batch.clicked is not None
         logits = network(batch, batch.card.unsqueeze(1)).squeeze(1)
@@ -60,16 +62,17 @@ class SwapSearch:
     network: Reward
 
     @torch.no_grad()
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One card per request."""
-        feasible = Feasible.of(batch)
+        asked = TensorBatch.of(batch)
+        feasible = Feasible.of(asked)
         ends = []
         for seed in range(STARTS):
-            start = greedy_by_weight(scatter(batch.item, batch.user, seed), feasible)
-            ends.append(improve(batch, start, lambda cards: self.network(batch, cards)))
+            start = greedy_by_weight(scatter(asked.item, asked.user, seed), feasible)
+            ends.append(improve(asked, start, lambda cards: self.network(asked, cards)))
         cards = torch.stack(ends, 1)  # B S K
-        best = self.network(batch, cards).argmax(1)
-        return cards[torch.arange(len(cards)), best]
+        best = self.network(asked, cards).argmax(1)
+        return cards[torch.arange(len(cards)), best].numpy()
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,11 @@ class Exhaustive:
     network: Reward
 
     @torch.no_grad()
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One card per request, ascending positions."""
+        return self._best(TensorBatch.of(batch)).numpy()
+
+    def _best(self, batch: TensorBatch) -> Int[Tensor, "B K"]:
         longest = int(batch.card_size.max())
         found = torch.full((len(batch), longest), -1)
         for size in sorted(set(batch.card_size.tolist())):
@@ -94,7 +100,7 @@ class Exhaustive:
         return found
 
 
-def valid_among(batch: Batch, cards: Int[Tensor, "C K"]) -> Tensor:
+def valid_among(batch: TensorBatch, cards: Int[Tensor, "C K"]) -> Tensor:
     """[B, C]: which of the cards are valid for each request."""
     first, second = torch.triu_indices(cards.shape[1], cards.shape[1], 1)
     valid = batch.graph[:, cards[:, first], cards[:, second]].all(-1) & batch.present[:, cards].all(-1)

@@ -16,12 +16,12 @@ from torch import Generator, Tensor, nn
 from exactk.errors import MissingExtraError
 from exactk.models.affinity import summed
 from exactk.models.initial import initialise
-from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
 from exactk.rivals.losses import bpr_loss, shown_items, softmax_loss
 from exactk.rivals.selection import Greedy, Judge, by_weight
 from exactk.rivals.training import Weights, settings_for, train_scorer
 from exactk.settings.config import Inputs, InputSizes
+from exactk.tensors import TensorBatch
 
 RANK = 32
 
@@ -47,7 +47,7 @@ class Factors(nn.Module):
                 if linear is not None:
                     linear.weight *= 0.1
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B N"]:
+    def forward(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
         """Scores of all candidates."""
         user = summed(self.users, batch.user, self.from_user, batch.user_features)  # B r
         item = summed(self.items, batch.item, self.from_item, batch.item_features)  # B N r+1
@@ -62,7 +62,7 @@ def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         for others in ("candidates", "shown")
     ]
 
-    def loss(network: Factors, setting: Setting, batch: Batch) -> Float[Tensor, ""]:
+    def loss(network: Factors, setting: Setting, batch: TensorBatch) -> Float[Tensor, ""]:
         assert batch.card is not None
         assert batch.clicked_position is not None
         shown = shown_items(batch.card, batch.item.shape[1])
@@ -86,7 +86,7 @@ def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> Fitted:
 def fit_mf_softmax(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     """The clicked item in a softmax over the candidates: the plainest strong baseline."""
 
-    def loss(network: Factors, setting: Setting, batch: Batch) -> Float[Tensor, ""]:  # noqa: ARG001
+    def loss(network: Factors, setting: Setting, batch: TensorBatch) -> Float[Tensor, ""]:  # noqa: ARG001
         assert batch.clicked_position is not None
         return softmax_loss(network(batch), batch.present, batch.clicked_position)
 
@@ -110,7 +110,7 @@ class Dot:
     user: Float32[np.ndarray, "U r"]
     item: Float32[np.ndarray, "I r"]
 
-    def __call__(self, batch: Batch) -> Float[Tensor, "B N"]:
+    def __call__(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
         """<p_u, q_i> of all candidates."""
         user, item = self.user[batch.user.numpy()], self.item[batch.item.numpy()]
         return torch.from_numpy(np.einsum("br,bnr->bn", user, item, dtype=np.float64))
@@ -123,10 +123,10 @@ def click_matrix(train: Logs) -> Any:
     users, items = [], []
     for batch in train.clicked_only().batches(4096):
         assert batch.clicked_position is not None
-        at = batch.clicked_position.numpy()
+        at = batch.clicked_position
         known = at >= 0
-        users.append(batch.user.numpy()[known])
-        items.append(batch.item.numpy()[np.arange(len(at)), at.clip(0)][known])
+        users.append(batch.user[known])
+        items.append(batch.item[np.arange(len(at)), at.clip(0)][known])
     user = np.concatenate([*users, np.empty(0, np.int64)])
     item = np.concatenate([*items, np.empty(0, np.int64)])
     keep = (user > 0) & (item > 0)

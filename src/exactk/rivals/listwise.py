@@ -17,12 +17,12 @@ from torch import Generator, Tensor, nn
 from exactk.models.encoder import Encoder, EncoderLayer
 from exactk.models.initial import initialise
 from exactk.models.inputs import InputLayer, Vectors
-from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import by_weight, scatter
 from exactk.rivals.training import Weights, settings_for, train_scorer
 from exactk.settings.config import Inputs, InputSizes, PolicyConfig
+from exactk.tensors import TensorBatch
 
 EMBEDDING, WIDTH, HEADS, LAYERS = 16, 32, 2, 2
 INDUCED = 20  # learned points through which SetRank's items attend to each other
@@ -41,7 +41,7 @@ class FirstList(nn.Module):
         scores: Tensor = self.out(nodes).squeeze(-1)
         return scores
 
-    def order(self, scores: Float[Tensor, "B N"], batch: Batch) -> Int[Tensor, "B N"]:
+    def order(self, scores: Float[Tensor, "B N"], batch: TensorBatch) -> Int[Tensor, "B N"]:
         """Positions, best first; no gradient goes through an order."""
         lasting = scores.detach().double() + 1e-9 * scatter(batch.item)
         return lasting.masked_fill(~batch.present, -torch.inf).argsort(1, descending=True)
@@ -56,10 +56,10 @@ class ListNetwork(nn.Module, ABC):
         self.first = FirstList()
 
     @abstractmethod
-    def scores(self, batch: Batch) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"] | None]:
+    def scores(self, batch: TensorBatch) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"] | None]:
         """Final scores, and the first ones where a list was made of them (they are trained too)."""
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B N"]:
+    def forward(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
         """Final scores."""
         return self.scores(batch)[0]
 
@@ -74,7 +74,7 @@ class Dlcm(ListNetwork):
         self.out = nn.Linear(WIDTH, 1, bias=False)
         initialise(self, generator)
 
-    def scores(self, batch: Batch) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"] | None]:
+    def scores(self, batch: TensorBatch) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"] | None]:
         """v . (o_i * tanh(W s + b)), o_i the GRU's output at item i and s its last state."""
         nodes = self.inputs(batch)
         first = self.first(nodes)
@@ -115,7 +115,7 @@ class Mhsa(ListNetwork):
         self.out = nn.Linear(WIDTH, 1)
         initialise(self, generator)
 
-    def scores(self, batch: Batch) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"] | None]:
+    def scores(self, batch: TensorBatch) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"] | None]:
         """One linear map of every encoded node."""
         return self.out(self.encoder(self.inputs(batch), batch.present)).squeeze(-1), None
 
@@ -132,7 +132,7 @@ class Prm(ListNetwork):
         self.out = nn.Linear(WIDTH, 1)
         initialise(self, generator)
 
-    def scores(self, batch: Batch) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"] | None]:
+    def scores(self, batch: TensorBatch) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"] | None]:
         """Scores in the light of the list; PRM's personal vector is the user's half of the input layer."""
         nodes = self.inputs(batch)
         first = self.first(nodes)
@@ -174,7 +174,7 @@ class SetRank(ListNetwork):
         self.out = nn.Linear(WIDTH, 1)
         initialise(self, generator)
 
-    def scores(self, batch: Batch) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"] | None]:
+    def scores(self, batch: TensorBatch) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"] | None]:
         """One linear map of every mixed node."""
         nodes = self.inputs(batch)
         for block in self.blocks:
@@ -208,7 +208,7 @@ def fit_setrank(train: Logs, valid: Logs, budget: Budget) -> Fitted:
 def _fit(name: str, make: Make, train: Logs, valid: Logs, budget: Budget) -> Fitted:
     """Softmax cross entropy of the clicked item over the candidates; a first list has the same loss."""
 
-    def loss(network: ListNetwork, setting: Setting, batch: Batch) -> Float[Tensor, ""]:  # noqa: ARG001
+    def loss(network: ListNetwork, setting: Setting, batch: TensorBatch) -> Float[Tensor, ""]:  # noqa: ARG001
         assert batch.clicked_position is not None
         final, first = network.scores(batch)
         total = softmax_loss(final, batch.present, batch.clicked_position)

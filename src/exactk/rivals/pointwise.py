@@ -13,12 +13,12 @@ from torch import Generator, Tensor, nn
 
 from exactk.models.initial import initialise
 from exactk.models.inputs import InputLayer, Vectors
-from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting
 from exactk.rivals.losses import pointwise_loss, shown_items
 from exactk.rivals.selection import by_weight, diversified
 from exactk.rivals.training import Weights, settings_for, train_scorer
 from exactk.settings.config import Inputs, InputSizes
+from exactk.tensors import TensorBatch
 
 EMBEDDING, WIDTH = 16, 32
 
@@ -33,7 +33,7 @@ class DeepRank(nn.Module):
         self.out = nn.Linear(WIDTH, 1)
         initialise(self, generator)
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B N"]:
+    def forward(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
         """A logit for each candidate."""
         scores: Tensor = self.out(self.hidden(self.inputs(batch))).squeeze(-1)
         return scores
@@ -46,7 +46,7 @@ class ItemVectors:
     vectors: Vectors
 
     @torch.no_grad()
-    def __call__(self, batch: Batch) -> Float[Tensor, "B N F"]:
+    def __call__(self, batch: TensorBatch) -> Float[Tensor, "B N F"]:
         """One vector per candidate."""
         return self.vectors.item(batch) if batch.item_features is None else batch.item_features
 
@@ -59,7 +59,7 @@ def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         for negatives in ("shown", "candidates")
     ]
 
-    def loss(network: DeepRank, setting: Setting, batch: Batch) -> Float[Tensor, ""]:
+    def loss(network: DeepRank, setting: Setting, batch: TensorBatch) -> Float[Tensor, ""]:
         assert batch.card is not None
         assert batch.clicked_position is not None
         shown = shown_items(batch.card, batch.item.shape[1])

@@ -19,9 +19,12 @@ from exactk.rivals.rerank import DeterminantalGreedy, MaximalMarginalRelevance, 
 from exactk.search.exact import exact
 from exactk.search.feasible import Feasible
 from exactk.search.greedy import greedy, greedy_by_weight
+from exactk.tensors import TensorBatch
 
-Scorer = Callable[[Batch], Float[Tensor, "B N"]]
-Likeness = Callable[[Batch], Float[Tensor, "B N F"]]  # vectors whose cosine says how like two candidates are
+Scorer = Callable[[TensorBatch], Float[Tensor, "B N"]]
+Likeness = Callable[
+    [TensorBatch], Float[Tensor, "B N F"]
+]  # vectors whose cosine says how like two candidates are
 
 TIE_BREAK = 1e-9  # of the scores' range: decides between equals, and between nothing else
 TRADE_OFFS: Sequence[Setting] = [{"trade_off": t} for t in (0.9, 0.7, 0.95, 0.5, 0.99, 0.3)]
@@ -40,7 +43,7 @@ def scatter(
     return ((mixed >> 11) & ((1 << 52) - 1)).double() / (1 << 52)
 
 
-def untied(scores: Float[Tensor, "B N"], batch: Batch) -> Float64[Tensor, "B N"]:
+def untied(scores: Float[Tensor, "B N"], batch: TensorBatch) -> Float64[Tensor, "B N"]:
     """Scores without ties between different items, so that a card never depends on their order."""
     precise = scores.double()
     present = precise[batch.present]
@@ -54,9 +57,10 @@ class Greedy:
 
     scorer: Scorer
 
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One card per request."""
-        return greedy_by_weight(untied(self.scorer(batch), batch), Feasible.of(batch))
+        asked = TensorBatch.of(batch)
+        return greedy_by_weight(untied(self.scorer(asked), asked), Feasible.of(asked)).numpy()
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,10 @@ class Exact:
 
     scorer: Scorer
 
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One card per request."""
-        return exact(batch, untied(self.scorer(batch), batch)).cards
+        asked = TensorBatch.of(batch)
+        return exact(asked, untied(self.scorer(asked), asked)).cards.numpy()
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,12 @@ class Mmr:
     likeness: Likeness
     trade_off: float
 
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One card per request."""
-        relevance = unit_range(untied(self.scorer(batch), batch), batch.present)
-        steps = MaximalMarginalRelevance(relevance, similarity_of(self.likeness(batch)), self.trade_off)
-        return greedy(steps, Feasible.of(batch))
+        asked = TensorBatch.of(batch)
+        relevance = unit_range(untied(self.scorer(asked), asked), asked.present)
+        steps = MaximalMarginalRelevance(relevance, similarity_of(self.likeness(asked)), self.trade_off)
+        return greedy(steps, Feasible.of(asked)).numpy()
 
 
 @dataclass(frozen=True)
@@ -93,11 +99,12 @@ class Dpp:
     likeness: Likeness
     sharpness: float
 
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One card per request."""
-        relevance = unit_range(untied(self.scorer(batch), batch), batch.present)
-        steps = DeterminantalGreedy.of(relevance, similarity_of(self.likeness(batch)), self.sharpness)
-        return greedy(steps, Feasible.of(batch))
+        asked = TensorBatch.of(batch)
+        relevance = unit_range(untied(self.scorer(asked), asked), asked.present)
+        steps = DeterminantalGreedy.of(relevance, similarity_of(self.likeness(asked)), self.sharpness)
+        return greedy(steps, Feasible.of(asked)).numpy()
 
 
 def by_weight(name: str, scorer: Scorer) -> dict[str, Recommender]:
@@ -143,9 +150,9 @@ class Judge:
         for batch in self.batches:
             cards = way.recommend(batch)
             assert batch.card is not None
-            shared = (cards.unsqueeze(2) == batch.card.unsqueeze(1)) & (cards.unsqueeze(2) >= 0)
+            shared = (cards[:, :, None] == batch.card[:, None]) & (cards[:, :, None] >= 0)
             overlaps += (shared.any(1).sum(1) / batch.card_size).tolist()
             if batch.clicked_position is not None:
                 known = batch.clicked_position >= 0
-                found += (cards == batch.clicked_position.unsqueeze(1)).any(1)[known].double().tolist()
+                found += (cards == batch.clicked_position[:, None]).any(1)[known].astype(float).tolist()
         return float(np.mean(found)) if found else float(np.mean(overlaps)) if overlaps else float("nan")

@@ -16,12 +16,12 @@ from torch import Generator, Tensor, nn
 
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.pace import FitSettings
-from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Logs, Setting, batch_size_for, tuned
 from exactk.rivals.selection import Greedy, Judge, Scorer
 from exactk.settings.config import Inputs, InputSizes
+from exactk.tensors import TensorBatch
 
-Loss = Callable[[Batch, Generator], Float[Tensor, ""]]
+Loss = Callable[[TensorBatch, Generator], Float[Tensor, ""]]
 Network = TypeVar("Network", bound=nn.Module)
 
 LARGE_TABLE = 200_000  # ids beyond which a dense id table costs more than it tells, where there are features
@@ -55,10 +55,10 @@ def train(network: nn.Module, lesson: Lesson, learning_rate: float, budget: Budg
     if batches_per_epoch == 0:
         return math.nan
 
-    def batches(epoch: int, start: int) -> Iterator[Batch]:
-        return lesson.logs.batches(batch_size, budget.seed, epoch, start)
+    def batches(epoch: int, start: int) -> Iterator[TensorBatch]:
+        return map(TensorBatch.of, lesson.logs.batches(batch_size, budget.seed, epoch, start))
 
-    def loss(batch: Batch, progress: float, generator: Generator) -> Step:  # noqa: ARG001 - the loop's signature
+    def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:  # noqa: ARG001 - the loop's signature
         return Step(lesson.loss(batch, generator), {})
 
     best = -math.inf
@@ -89,7 +89,7 @@ def train_scorer(
     settings: Sequence[Setting],
     make: Callable[[Setting, Generator], Network],
     scorer: Callable[[Network], Scorer],
-    loss: Callable[[Network, Setting, Batch], Float[Tensor, ""]],
+    loss: Callable[[Network, Setting, TensorBatch], Float[Tensor, ""]],
     logs: Logs,
     valid: Logs,
     budget: Budget,
@@ -99,7 +99,9 @@ def train_scorer(
     The loss, because with a few hundred validation clicks P@K is too coarse to choose an epoch by: on the default world
     it picked scores worth 45% of the optimum where the loss picked 55%.
     """
-    held_out = list(valid.first(budget.validation_rows).batches(budget.batch_size))
+    held_out = [
+        TensorBatch.of(batch) for batch in valid.first(budget.validation_rows).batches(budget.batch_size)
+    ]
     judge = Judge.of(valid, budget)
 
     def attempt(setting: Setting) -> tuple[Network, float]:
@@ -115,7 +117,7 @@ def train_scorer(
     return tuned(settings, budget, attempt, lambda network: judge(Greedy(scorer(network))))
 
 
-def mean_loss(loss: Callable[[Batch], Float[Tensor, ""]], batches: Sequence[Batch]) -> float:
+def mean_loss(loss: Callable[[TensorBatch], Float[Tensor, ""]], batches: Sequence[TensorBatch]) -> float:
     """The mean over all rows; NaN without any."""
     rows = sum(map(len, batches))
     return sum(float(loss(batch)) * len(batch) for batch in batches) / rows if rows else math.nan
@@ -129,7 +131,7 @@ class Weights:
     kind: str  # "sigmoid" or "softmax"
 
     @torch.no_grad()
-    def __call__(self, batch: Batch) -> Float[Tensor, "B N"]:
+    def __call__(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
         """w_i = P(r=1 | a_i, S, u)."""
         scores: Tensor = self.network(batch).double()
         if self.kind == "sigmoid":

@@ -17,6 +17,7 @@ from exactk.errors import MissingExtraError
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
 from exactk.rivals.selection import Greedy, Judge, by_weight
+from exactk.tensors import TensorBatch
 
 FOLDS = 5
 SMOOTHING = 10.0
@@ -45,7 +46,7 @@ class FoldCounts:
             assert batch.card is not None
             assert batch.clicked_position is not None
             fold = (row + np.arange(len(batch))) % FOLDS
-            item, card, at = batch.item.numpy(), batch.card.numpy(), batch.clicked_position.numpy()
+            item, card, at = batch.item, batch.card, batch.clicked_position
             on_card = np.take_along_axis(item, card.clip(0), 1)
             np.add.at(shown, (np.broadcast_to(fold[:, None], card.shape)[card >= 0], on_card[card >= 0]), 1.0)
             rows = np.flatnonzero(at >= 0)
@@ -70,14 +71,14 @@ def described(
     batch: Batch, counts: FoldCounts, fold: Int[np.ndarray, "B"] | None = None
 ) -> Float32[np.ndarray, "B N F"]:
     """What the trees see of each candidate: rate, showings, how the rate compares, all features."""
-    rate, times = counts.rates(batch.item.numpy(), fold)
-    present = batch.present.numpy()
+    rate, times = counts.rates(batch.item, fold)
+    present = batch.present
     usual = np.where(present, rate, 0).sum(1, keepdims=True) / np.maximum(present.sum(1, keepdims=True), 1)
     columns = [np.stack([rate, np.log1p(times), rate - usual], -1).astype(np.float32)]
     if batch.item_features is not None:
-        columns.append(batch.item_features.numpy())
+        columns.append(batch.item_features)
     if batch.user_features is not None:
-        user = batch.user_features.numpy()[:, None, :]
+        user = batch.user_features[:, None, :]
         columns.append(np.broadcast_to(user, (*batch.item.shape, user.shape[-1])))
     return np.concatenate(columns, -1).astype(np.float32, copy=False)
 
@@ -101,13 +102,13 @@ class Table:
             assert batch.clicked_position is not None
             fold = where[done : done + len(batch)] % FOLDS if own_fold else None
             done += len(batch)
-            counted = batch.present.numpy().copy()
+            counted = batch.present.copy()
             if among == "shown":
-                card = batch.card.numpy()
+                card = batch.card
                 counted[:] = False
                 rows = np.broadcast_to(np.arange(len(card))[:, None], card.shape)
                 counted[rows[card >= 0], card[card >= 0]] = True
-            at = batch.clicked_position.numpy()
+            at = batch.clicked_position
             counted &= (at >= 0)[:, None]
             mark = np.arange(counted.shape[1]) == at[:, None]
             features.append(described(batch, counts, fold)[counted])
@@ -124,9 +125,9 @@ class Trees:
     booster: Any
     counts: FoldCounts
 
-    def __call__(self, batch: Batch) -> Float64[Tensor, "B N"]:
+    def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
         """The trees' score of each candidate."""
-        features = described(batch, self.counts)
+        features = described(batch.arrays(), self.counts)
         scores = self.booster.predict(features.reshape(-1, features.shape[-1]), num_threads=1)
         return torch.from_numpy(np.asarray(scores, np.float64).reshape(batch.item.shape))
 

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
@@ -30,6 +31,7 @@ from exactk.search.feasible import Feasible
 from exactk.search.greedy import greedy
 from exactk.search.sample import distributions, log_prob, sample
 from exactk.settings.config import Inputs, InputSizes, PolicyConfig
+from exactk.tensors import TensorBatch
 
 EMBEDDING, WIDTH = 16, 32
 BEAM = 8
@@ -43,9 +45,10 @@ class GreedyWriter:
     network: Any
 
     @torch.no_grad()
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One card per request."""
-        return greedy(self.network.steps(batch), Feasible.of(batch))
+        asked = TensorBatch.of(batch)
+        return greedy(self.network.steps(asked), Feasible.of(asked)).numpy()
 
 
 class Seq2Slate(nn.Module):
@@ -59,7 +62,7 @@ class Seq2Slate(nn.Module):
         self.pointer = Pointer(PolicyConfig(width=WIDTH, decoder_layers=1))
         initialise(self, generator)
 
-    def encode(self, batch: Batch) -> tuple[Encoded, Float[Tensor, "B N"]]:
+    def encode(self, batch: TensorBatch) -> tuple[Encoded, Float[Tensor, "B N"]]:
         """Candidates as the LSTM saw them, each at its own position; and the first scores."""
         nodes = self.inputs(batch)
         first = self.first(nodes)
@@ -68,11 +71,11 @@ class Seq2Slate(nn.Module):
         placed = torch.zeros_like(read).scatter(1, order, read)
         return self.pointer.encode(placed, batch.present), first
 
-    def steps(self, batch: Batch) -> PointerSteps:
+    def steps(self, batch: TensorBatch) -> PointerSteps:
         """Bound to a batch."""
         return PointerSteps(self.pointer, self.encode(batch)[0])
 
-    def loss(self, batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+    def loss(self, batch: TensorBatch, generator: Generator) -> Float[Tensor, ""]:
         """Along a card it wrote itself: the clicked item is the target of each step until it is chosen."""
         assert batch.clicked_position is not None
         encoded, first = self.encode(batch)
@@ -112,7 +115,8 @@ class PointerSteps:
 
 def fit_seq2slate(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
     """Supervised by clicks, decoded greedily."""
-    held_out, clicked = Judge.of(valid, budget).batches, train_logs.clicked_only()
+    clicked = train_logs.clicked_only()
+    held_out = [TensorBatch.of(batch) for batch in Judge.of(valid, budget).batches]
 
     def attempt(setting: Setting) -> tuple[Seq2Slate, float]:
         network = Seq2Slate(setting["inputs"], train_logs.sizes, Generator().manual_seed(budget.seed))
@@ -149,11 +153,11 @@ class SlateFlow(nn.Module):
         self.flow = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
         initialise(self, generator)
 
-    def steps(self, batch: Batch) -> FlowSteps:
+    def steps(self, batch: TensorBatch) -> FlowSteps:
         """Bound to a batch."""
         return FlowSteps(self, self.inputs(batch))
 
-    def log_flow(self, nodes: Float[Tensor, "B N D"], batch: Batch) -> Float[Tensor, "B"]:
+    def log_flow(self, nodes: Float[Tensor, "B N D"], batch: TensorBatch) -> Float[Tensor, "B"]:
         """log Z of each request, from the mean of its candidates."""
         real = batch.present.unsqueeze(-1)
         pooled = (nodes * real).sum(1) / real.sum(1).clamp(min=1)
@@ -161,7 +165,11 @@ class SlateFlow(nn.Module):
         return flow
 
     def balance_loss(
-        self, batch: Batch, cards: Int[Tensor, "B S K"], log_reward: Float[Tensor, "B S"], feasible: Feasible
+        self,
+        batch: TensorBatch,
+        cards: Int[Tensor, "B S K"],
+        log_reward: Float[Tensor, "B S"],
+        feasible: Feasible,
     ) -> Float[Tensor, ""]:
         """Trajectory balance (Malkin et al. 2022): (log Z + log P_F - log R - log P_B)^2.
 
@@ -174,7 +182,7 @@ class SlateFlow(nn.Module):
         return (flow + forward - log_reward - backward_log_prob(batch).unsqueeze(1)).square().mean()
 
 
-def backward_log_prob(batch: Batch) -> Float[Tensor, "B"]:
+def backward_log_prob(batch: TensorBatch) -> Float[Tensor, "B"]:
     """-log of the number of orders in which a card can have been written."""
     pinned = batch.pinned.sum(1)
     return -(torch.lgamma(pinned + 1.0) + torch.lgamma((batch.card_size - pinned) + 1.0))
@@ -225,11 +233,17 @@ class FlowSlate:
     value: Reward
 
     @torch.no_grad()
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One card per request."""
+        return self.most_valuable(TensorBatch.of(batch))[0].numpy()
+
+    @torch.no_grad()
+    def most_valuable(self, batch: TensorBatch) -> tuple[Int[Tensor, "B K"], Float[Tensor, "B"]]:
+        """The cards, and the logit of what each is worth."""
         found = beam(self.network.steps(batch), Feasible.of(batch), BEAM)
         worth = self.value(batch, found.cards).masked_fill(found.log_prob.isneginf(), -torch.inf)
-        return found.cards[torch.arange(len(worth)), worth.argmax(1)]
+        best, place = worth.max(1)
+        return found.cards[torch.arange(len(worth)), place], best
 
 
 def fit_gflownet(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
@@ -240,7 +254,7 @@ def fit_gflownet(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
     """
     value, chosen_value, _ = fit_value(train_logs, valid, Budget(**{**vars(budget), "trials": 1}))
     value.requires_grad_(requires_grad=False)
-    held_out = Judge.of(valid, budget).batches
+    held_out = [TensorBatch.of(batch) for batch in Judge.of(valid, budget).batches]
     settings = [
         {**setting, "sharpness": sharpness}
         for setting in settings_for(train_logs.sizes, (0.003, 0.001))
@@ -251,7 +265,7 @@ def fit_gflownet(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
         network = SlateFlow(setting["inputs"], train_logs.sizes, Generator().manual_seed(budget.seed))
         way = FlowSlate(network, value)
 
-        def loss(batch: Batch, generator: Generator) -> Float[Tensor, ""]:
+        def loss(batch: TensorBatch, generator: Generator) -> Float[Tensor, ""]:
             feasible = Feasible.of(batch)
             with torch.no_grad():
                 cards = sample(network.steps(batch), feasible, SAMPLES, 1.5, generator).cards
@@ -259,7 +273,7 @@ def fit_gflownet(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
             return network.balance_loss(batch, cards, log_reward, feasible)
 
         def judged() -> float:
-            worth = [value(b, way.recommend(b).unsqueeze(1)).sigmoid().sum().item() for b in held_out]
+            worth = [way.most_valuable(batch)[1].sigmoid().sum().item() for batch in held_out]
             return sum(worth) / max(sum(map(len, held_out)), 1) if worth else math.nan
 
         lesson = Lesson("gflownet", loss, train_logs, judged)

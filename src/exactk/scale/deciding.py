@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from jaxtyping import Float64
 
 from exactk.engine.pair_value.search import CompiledPairSearch
 from exactk.learning.decide import Decision, PairValueSearch
@@ -15,16 +17,17 @@ from exactk.models.pairvalue import PairMember, PairValue
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
 from exactk.recommender import Recommender
+from exactk.tensors import TensorBatch
 
 Decide = Callable[[Batch], Decision]
 
 
 def fast_decide(recommender: Recommender) -> Decide:
     """For batches of requests that have a valid card."""
-    decider = recommender.decider
-    if isinstance(decider, PairValueSearch):
-        search = CompiledPairSearch(decider.model)
-        return lambda batch: _by_value(search, batch)
+    search = recommender.decider.search
+    if isinstance(search, PairValueSearch):
+        compiled = CompiledPairSearch(search.model)
+        return lambda batch: _by_value(compiled, batch)
     return recommender.decide
 
 
@@ -32,18 +35,14 @@ def _by_value(search: CompiledPairSearch, batch: Batch) -> Decision:
     node, pair = search.values(batch)
     found = cliques.best(batch.requests(), node, pair, time_limit=search.time_limit)
     bias = _bias(search.model, batch)
-    return Decision(
-        torch.from_numpy(found.card),
-        torch.from_numpy(found.weight) + bias,
-        torch.from_numpy(found.bound) + bias,
-    )
+    return Decision(found.card, found.weight + bias, found.bound + bias)
 
 
 @torch.no_grad()
-def _bias(model: PairValue, batch: Batch) -> torch.Tensor:
+def _bias(model: PairValue, batch: Batch) -> Float64[np.ndarray, "B"]:
     """What a user brings to every card: no search needs it, the value does."""
-    told = []
+    told, asked = [], TensorBatch.of(batch)
     for member in model.members:
         assert isinstance(member, PairMember)
-        told.append(member.user_bias(member.vectors.user(batch)).squeeze(-1))
-    return torch.stack(told).mean(0).double()
+        told.append(member.user_bias(member.vectors.user(asked)).squeeze(-1))
+    return torch.stack(told).mean(0).double().numpy()

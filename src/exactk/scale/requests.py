@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import torch
-from jaxtyping import Bool, Int64
-from torch import Tensor
+from jaxtyping import Bool, Float32, Int64
 
 from exactk.data.rules import ItemRules
 from exactk.data.table import RowLookup, combine, flatten
@@ -43,8 +41,8 @@ class RequestTables:
     user_row: RowLookup
     item_index: Int64[np.ndarray, "I"]
     user_index: Int64[np.ndarray, "U"]
-    item_features: Tensor | None
-    user_features: Tensor | None
+    item_features: Float32[np.ndarray, "I F"] | None
+    user_features: Float32[np.ndarray, "U F"] | None
 
     @classmethod
     def of(cls, fitted: Fitted, model: Path) -> RequestTables:
@@ -122,16 +120,16 @@ class RequestTables:
         user = self.user_row(users)
         group, cap = self.rules.caps(row, present)
         return Batch(
-            user=torch.from_numpy(self._user_index(users, user)),
-            item=torch.from_numpy(self._item_index(candidates, known, present)),
-            present=torch.from_numpy(present),
-            graph=torch.from_numpy(self._graph(row, present)),
-            card_size=torch.from_numpy(card_size),
-            pinned=torch.zeros(row.shape, dtype=torch.bool),
-            group=torch.from_numpy(group),
-            cap=torch.from_numpy(cap),
-            user_features=None if self.user_features is None else self.user_features[torch.from_numpy(user)],
-            item_features=None if self.item_features is None else self.item_features[torch.from_numpy(known)],
+            user=self._user_index(users, user),
+            item=self._item_index(candidates, known, present),
+            present=present,
+            graph=self._graph(row, present),
+            card_size=card_size,
+            pinned=np.zeros(row.shape, bool),
+            group=group,
+            cap=cap,
+            user_features=None if self.user_features is None else self.user_features[user],
+            item_features=None if self.item_features is None else self.item_features[known],
         )
 
     def _user_index(self, users: pa.Array, row: Int64[np.ndarray, "B"]) -> Int64[np.ndarray, "B"]:
@@ -184,9 +182,9 @@ def _codes(ids: pa.Array) -> Int64[np.ndarray, "C"]:
     return np.asarray(encoded.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _scaled(raw: np.ndarray, scaling: Scaling | None) -> Tensor | None:
+def _scaled(raw: np.ndarray, scaling: Scaling | None) -> Float32[np.ndarray, "R F"] | None:
     """Standardised features and, last, what stands for the unknown: the mean, that is 0."""
     if scaling is None:
         return None
     held = raw if raw.shape[1] == len(scaling) else np.full((len(raw), len(scaling)), np.nan, np.float32)
-    return torch.from_numpy(np.vstack([scaling(held), np.zeros((1, len(scaling)), np.float32)]))
+    return np.vstack([scaling(held), np.zeros((1, len(scaling)), np.float32)])

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from jaxtyping import Int64
 
 from exactk.data.requests import Request
@@ -233,13 +232,13 @@ class Scorer:
         possible = cliques.exists(batch.requests())
         if not possible.any():
             return
-        rows = batch if possible.all() else batch.rows(torch.from_numpy(possible))
+        rows = batch if possible.all() else batch.rows(possible)
         decision = self.decide(rows)
         calibration = self.recommender.fitted.calibration
-        limit = calibration(torch.maximum(decision.bound, decision.logit))
-        bound = torch.where(torch.isfinite(decision.bound), limit, torch.nan)
+        limit = calibration(np.maximum(decision.bound, decision.logit))
+        bound = np.where(np.isfinite(decision.bound), limit, np.nan)
         value = calibration(decision.logit)
-        answers.put(at[possible], decision.cards.numpy(), value.numpy(), bound.numpy())
+        answers.put(at[possible], decision.cards, value, bound)
 
     def _completed(self, table: pa.Table) -> pa.Table:
         """Ids in the types models know; the job's candidates where the rows name none."""

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from exactk.errors import InfeasibleError
-from exactk.problem.batch import Batch
+from exactk.tensors import TensorBatch
 
 
 class ExactCards(NamedTuple):
@@ -26,7 +26,7 @@ class ExactCards(NamedTuple):
 
 
 def exact(
-    batch: Batch,
+    batch: TensorBatch,
     node: Float[Tensor, "B N"],
     pair: Float[Tensor, "B N N"] | None = None,
     time_limit: float | None = None,

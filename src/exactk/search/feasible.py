@@ -17,9 +17,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from exactk.errors import InfeasibleError
-from exactk.problem.batch import Batch
 from exactk.problem.graph import Requests
 from exactk.search.lookahead import ask_engine, cheap_bounds
+from exactk.tensors import TensorBatch
 
 
 class Prefix(NamedTuple):
@@ -67,14 +67,14 @@ class Feasible:
     does a step look ahead, and only where a cheap bound leaves doubt does it ask the exact engine.
     """
 
-    batch: Batch
+    batch: TensorBatch
     graph: Bool[Tensor, "B N N"]  # diagonal cleared
     open: Bool[Tensor, "B N"]
     safe: Bool[Tensor, "B"]
     facts: Facts
 
     @classmethod
-    def of(cls, batch: Batch) -> Feasible:
+    def of(cls, batch: TensorBatch) -> Feasible:
         """Read the rules of a batch once."""
         others = ~torch.eye(batch.present.shape[1], dtype=torch.bool, device=batch.present.device)
         graph = batch.graph & others
@@ -228,7 +228,7 @@ class Feasible:
         return self.batch.requests()
 
 
-def same_group(batch: Batch) -> Bool[Tensor, "B C N N"]:
+def same_group(batch: TensorBatch) -> Bool[Tensor, "B C N N"]:
     """Pairs that a cap counts together (a counted position with itself, too)."""
     counted = (batch.group >= 0) & batch.present.unsqueeze(1)
     return (

@@ -12,15 +12,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exactk.problem.batch import Batch
 from exactk.search.feasible import mark, same_group
+from exactk.tensors import TensorBatch
 
 Value = Callable[[Int[Tensor, "B S K"]], Float[Tensor, "B S"]]
 
 
 @torch.no_grad()
 def improve(
-    batch: Batch,
+    batch: TensorBatch,
     cards: Int[Tensor, "B K"],
     value: Value,
     time_limit: float | None = None,
@@ -57,7 +57,7 @@ def swaps(cards: Int[Tensor, "B K"], num_positions: int) -> Int[Tensor, "B E K"]
     return swapped.flatten(1, 2)
 
 
-def valid_swaps(batch: Batch, cards: Int[Tensor, "B K"]) -> Bool[Tensor, "B K N"]:
+def valid_swaps(batch: TensorBatch, cards: Int[Tensor, "B K"]) -> Bool[Tensor, "B K N"]:
     """Which swaps (out: place k, in: position j) turn these valid cards into valid cards."""
     B, K = cards.shape
     N = batch.present.shape[1]

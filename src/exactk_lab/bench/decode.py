@@ -20,13 +20,13 @@ import torch
 from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.engine.pair_value.search import CompiledPairSearch
 from exactk.errors import ExactKError
-from exactk.learning.decide import PairValueSearch
+from exactk.learning.decide import Decider, PairValueSearch
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam, distributions
 from exactk.search.sample import at_position
 from exactk.settings.config import PairValueConfig
+from exactk.tensors import TensorBatch
 from exactk_lab.bench.made import SIZES, made_batch, made_policy, ruled_batch
 from exactk_lab.bench.report import Goal, Report
 from exactk_lab.bench.train import one_core
@@ -68,13 +68,13 @@ def check(policy: Policy, num_requests: int) -> tuple[int, int]:
     while done < num_requests:
         N, longest = CHECKED[seed % len(CHECKED)]
         batch = ruled_batch(300, N, longest, seed)
-        ties += compared(policy, batch, decoder.recommend(batch))
+        ties += compared(policy, batch, torch.from_numpy(decoder.recommend(batch.arrays())))
         done, seed = done + len(batch), seed + 1
     return done, ties
 
 
 @torch.no_grad()
-def compared(policy: Policy, batch: Batch, cards: torch.Tensor) -> int:
+def compared(policy: Policy, batch: TensorBatch, cards: torch.Tensor) -> int:
     """How many cards (as sets) differ by a tie within rounding; any other difference is an error."""
     wanted = eager(policy, batch)
     differing = (cards.sort(1).values != wanted.sort(1).values).any(1).nonzero().squeeze(1)
@@ -88,7 +88,7 @@ def compared(policy: Policy, batch: Batch, cards: torch.Tensor) -> int:
     return len(differing)
 
 
-def tied(policy: Policy, one: Batch, two_cards: torch.Tensor) -> bool:
+def tied(policy: Policy, one: TensorBatch, two_cards: torch.Tensor) -> bool:
     """Whether the cards, once parted, were as likely as each other after some choice: there, rounding decides."""
     along = distributions(policy.steps(one), Feasible.of(one), two_cards.unsqueeze(0))
     likely = at_position(along.log_probs, two_cards.unsqueeze(0))[0].cumsum(1)  # 2 K
@@ -97,12 +97,12 @@ def tied(policy: Policy, one: Batch, two_cards: torch.Tensor) -> bool:
 
 
 @torch.no_grad()
-def eager(policy: Policy, batch: Batch) -> torch.Tensor:
+def eager(policy: Policy, batch: TensorBatch) -> torch.Tensor:
     """The model's own beam."""
     return beam(policy.steps(batch), Feasible.of(batch), policy.config.beam).cards[:, 0]
 
 
-def measured(policy: Policy, batch: Batch, quick: bool, notes: list[str]) -> list[dict[str, Any]]:
+def measured(policy: Policy, batch: TensorBatch, quick: bool, notes: list[str]) -> list[dict[str, Any]]:
     """One shape, every engine, in turns; what cannot run here is left out with a note."""
     shape = {
         "N": batch.item.shape[1],
@@ -112,7 +112,7 @@ def measured(policy: Policy, batch: Batch, quick: bool, notes: list[str]) -> lis
     }
     engines: dict[str, Callable[[], Any]] = {
         "eager": partial(eager, policy, batch),
-        "compiled, one core": partial(CompiledDecoder(policy, threads=1).recommend, batch),
+        "compiled, one core": partial(CompiledDecoder(policy, threads=1).recommend, batch.arrays()),
     }
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -138,7 +138,7 @@ def inductor(policy: Policy) -> Policy:
     return faster
 
 
-def onnx_call(policy: Policy, batch: Batch, path: Path) -> Callable[[], Any]:
+def onnx_call(policy: Policy, batch: TensorBatch, path: Path) -> Callable[[], Any]:
     """One run of the exported graph on one thread, its inputs ready."""
     import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 
@@ -184,7 +184,7 @@ def two_threads(policy: Policy, quick: bool) -> dict[str, Any]:
     """A batch large enough to share, on one thread and on two."""
     batch = made_batch(512, 50, 4, 0.98, 1)
     times = in_turns(
-        {str(n): partial(CompiledDecoder(policy, threads=n).recommend, batch) for n in (1, 2)},
+        {str(n): partial(CompiledDecoder(policy, threads=n).recommend, batch.arrays()) for n in (1, 2)},
         5 if quick else 30,
     )
     one, two = (float(np.median(times[n])) for n in ("1", "2"))
@@ -201,11 +201,15 @@ def pair_value_rows(quick: bool) -> list[dict[str, Any]]:
     with torch.no_grad():
         for parameter in value.parameters():
             parameter.mul_(3.0)  # as decided as a trained one
-    searches = {"pair value, exact search, torch": PairValueSearch(value, config).recommend}
+    searches = {
+        "pair value, exact search, torch": Decider(
+            PairValueSearch(value, config), torch.device("cpu")
+        ).recommend
+    }
     searches["pair value, exact search"] = CompiledPairSearch(value).recommend
     rows = []
     for K in (4, 10):
-        batches = [made_batch(1, 50, K, 0.95, seed) for seed in range(20 if quick else 200)]
+        batches = [made_batch(1, 50, K, 0.95, seed).arrays() for seed in range(20 if quick else 200)]
         for name, recommend in searches.items():
             for batch in batches[:3]:
                 recommend(batch)

@@ -16,10 +16,10 @@ from exactk.data.dataset import Dataset
 from exactk.learning.losses import reward_loss
 from exactk.learning.optimiser import Optimiser, bytes_of, with_sparse_gradients
 from exactk.models.pairvalue import PairValue
-from exactk.problem.batch import Batch
 from exactk.recommender import Recommender
 from exactk.settings.config import InputSizes, PairValueConfig
 from exactk.settings.presets import preset
+from exactk.tensors import TensorBatch
 from exactk_lab.bench.made import made_batch
 
 BATCH, N, K = 256, 50, 4
@@ -53,7 +53,7 @@ def table_rows(quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _step_seconds(model: PairValue, batches: list[Batch], steps: int) -> float:
+def _step_seconds(model: PairValue, batches: list[TensorBatch], steps: int) -> float:
     """Median time of forward, backward and update; the first step, which makes the moments, is left out."""
     optimiser = Optimiser(model, 0.001, 0.0)
     cards = torch.arange(K).expand(BATCH, 1, K)

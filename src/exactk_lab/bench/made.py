@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.settings.config import InputSizes, PolicyConfig
+from exactk.tensors import TensorBatch
 
 SIZES = InputSizes(num_users=10_000, num_items=100_000)
 MOVIELENS = InputSizes(num_users=818, num_items=1631)  # the paper's, and a row for strangers
@@ -22,12 +22,12 @@ def made_batch(
     density: float,
     seed: int,
     sizes: InputSizes = SIZES,
-) -> Batch:
+) -> TensorBatch:
     """Random requests whose pairs are allowed with probability `density`."""
     generator = torch.Generator().manual_seed(seed)
     B, N = num_requests, num_candidates
     forbidden = (torch.rand(B, N, N, generator=generator) > density).triu(1)
-    return Batch(
+    return TensorBatch(
         user=torch.randint(sizes.num_users, (B,), generator=generator),
         item=torch.randint(sizes.num_items, (B, N), generator=generator),
         present=torch.ones(B, N, dtype=torch.bool),
@@ -41,7 +41,7 @@ def made_batch(
 
 def ruled_batch(
     num_requests: int, num_candidates: int, longest: int, seed: int, sizes: InputSizes = SIZES
-) -> Batch:
+) -> TensorBatch:
     """Solvable requests of every kind: sparse and dense graphs, ragged N and K, caps on some, pins on some."""
     from exactk.problem.exact import cliques  # numba is needed only here
 
@@ -56,7 +56,7 @@ def ruled_batch(
     present = (chance(B, N) < 0.6 + 0.4 * chance(B, 1)) | (chance(B, 1) < 0.5)
     pinned = (chance(B, N) < 1.5 / N) & present & (chance(B, 1) < 0.2)
     capped = torch.where(chance(B, 1) < 0.3, torch.randint(1, 4, (B, 1), generator=generator), longest)
-    batch = Batch(
+    batch = TensorBatch(
         user=torch.randint(sizes.num_users, (B,), generator=generator),
         item=torch.randint(sizes.num_items, (B, N), generator=generator),
         present=present,
@@ -80,11 +80,11 @@ def made_policy(seed: int, config: PolicyConfig | None = None, sizes: InputSizes
 
 def logged_batch(
     size: int, generator: torch.Generator, sizes: InputSizes = MOVIELENS, N: int = 20, K: int = 4
-) -> Batch:
+) -> TensorBatch:
     """Clicked requests of the paper's shape: who and what is on them does not change the work."""
     item = torch.rand(size, sizes.num_items - 1, generator=generator).argsort(dim=1)[:, :N] + 1
     card = torch.rand(size, N, generator=generator).argsort(dim=1)[:, :K]
-    return Batch(
+    return TensorBatch(
         user=torch.randint(1, sizes.num_users, (size,), generator=generator),
         item=item,
         present=torch.ones(size, N, dtype=torch.bool),

@@ -22,10 +22,10 @@ from exactk.learning.pace import FitSettings
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of
-from exactk.problem.batch import Batch
 from exactk.recommender import Recommender
 from exactk.settings.config import Config
 from exactk.settings.presets import preset
+from exactk.tensors import TensorBatch
 from exactk_lab.bench.made import MOVIELENS
 from exactk_lab.bench.made import logged_batch as random_batch
 from exactk_lab.bench.report import Goal, Report
@@ -88,13 +88,13 @@ def speeds(config: Config, quick: bool) -> list[float]:
     batches = [random_batch(BATCH, generator) for _ in range(20)]
     steps = 60 if quick else 300
 
-    def source(_: int, start: int) -> Iterator[Batch]:
+    def source(_: int, start: int) -> Iterator[TensorBatch]:
         for number in range(start, steps):
             yield batches[number % len(batches)]
 
     policy = Policy(config.policy, SIZES, Generator().manual_seed(1))
 
-    def loss(batch: Batch, progress: float, g: Generator) -> Step:
+    def loss(batch: TensorBatch, progress: float, g: Generator) -> Step:
         return policy_step(policy, reward, config.training, batch, progress, g)
 
     task = Task("policy", policy, source, steps, loss)

@@ -24,10 +24,10 @@ from exactk.learning.recorded import Fused
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward, reward_of
-from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam
 from exactk.settings.config import Config, InputSizes
 from exactk.settings.presets import preset
+from exactk.tensors import TensorBatch
 from exactk_lab.bench.made import MOVIELENS, logged_batch
 from exactk_lab.bench.report import Goal, Report
 
@@ -74,7 +74,7 @@ def run(quick: bool = False) -> Report:
 
 def task_of(
     config: Config,
-    batches: list[Batch],
+    batches: list[TensorBatch],
     policy: Policy,
     reward: Reward,
     num_batches: int,
@@ -85,11 +85,11 @@ def task_of(
     context: Callable[[], Any] = Fused(policy) if fused else nullcontext
     halved = config.training.precision == "bfloat16"
 
-    def source(_: int, start: int) -> Iterator[Batch]:
+    def source(_: int, start: int) -> Iterator[TensorBatch]:
         for number in range(start, num_batches):
             yield batches[number % len(batches)]
 
-    def loss(batch: Batch, progress: float, generator: Generator) -> Step:
+    def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:
         with torch.autocast("cuda", torch.bfloat16, enabled=halved), context():
             return policy_step(policy, reward, config.training, batch, progress, generator)
 
@@ -114,7 +114,7 @@ def speed(name: str, recorded: bool, fused: bool, precision: str, steps: int) ->
 
     task = task_of(config, batches, policy, reward, warm + steps, recorded, fused)
 
-    def source(epoch: int, start: int) -> Iterator[Batch]:
+    def source(epoch: int, start: int) -> Iterator[TensorBatch]:
         for number, batch in enumerate(task.batches(epoch, start)):
             if number == warm:
                 torch.cuda.synchronize()
@@ -135,7 +135,7 @@ def speed(name: str, recorded: bool, fused: bool, precision: str, steps: int) ->
     }
 
 
-def planted(num_requests: int, seed: int) -> Batch:
+def planted(num_requests: int, seed: int) -> TensorBatch:
     """Requests whose best item is known, the one whose hidden vector agrees most with the user's; it is on the card."""
     hidden = Generator().manual_seed(99)
     users = torch.randn(PLANTED.num_users, 4, generator=hidden)
@@ -178,7 +178,7 @@ def quality(quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def taught_reward(config: Config, train: Batch, steps: int) -> Reward:
+def taught_reward(config: Config, train: TensorBatch, steps: int) -> Reward:
     """A reward that has learned which cards hold the best item: half of those it sees do."""
     _, reward = made_models(config, PLANTED)
     optimiser = torch.optim.Adam(reward.parameters(), 0.003)
@@ -199,7 +199,7 @@ def taught_reward(config: Config, train: Batch, steps: int) -> Reward:
 
 
 @torch.no_grad()
-def found(policy: Policy, test: Batch) -> float:
+def found(policy: Policy, test: TensorBatch) -> float:
     """The share of requests whose card holds the best item."""
     cards = beam(policy.steps(test), Feasible.of(test), policy.config.beam).cards[:, 0]
     assert test.clicked_position is not None
@@ -220,7 +220,7 @@ def resumed(precision: str) -> dict[str, Any]:
         policy, reward = made_models(config, MOVIELENS)
         task = task_of(config, batches, policy, reward, 10)
 
-        def cut(epoch: int, start: int) -> Iterator[Batch]:
+        def cut(epoch: int, start: int) -> Iterator[TensorBatch]:
             if epoch == 1:
                 raise Stop
             yield from task.batches(epoch, start)

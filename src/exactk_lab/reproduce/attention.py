@@ -14,6 +14,7 @@ import torch
 from exactk.data.sources.movielens_files import read_movielens
 from exactk.errors import InputError
 from exactk.recommender import Recommender
+from exactk.tensors import TensorBatch
 from exactk_lab.bench.report import Report
 from exactk_lab.reproduce.cells import Options
 from exactk_lab.reproduce.methods import paper
@@ -39,7 +40,7 @@ def run(place: Place, options: Options) -> Report:
     assert policy is not None
     batch = test.batch(model.fitted.vocabulary, slice(0, 200))
     with torch.no_grad():
-        weights = policy.attention(batch)[:, -1]  # B H N N of the last layer
+        weights = policy.attention(TensorBatch.of(batch))[:, -1]  # B H N N of the last layer
     b, head = most_telling(weights.numpy())
     row = test.impressions(slice(b, b + 1)).to_pylist()[0]
     titles = [names.get(item, f"item {item}") for item in row["candidates"]]

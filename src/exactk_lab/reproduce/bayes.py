@@ -19,9 +19,9 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from exactk.errors import MissingExtraError
-from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs
 from exactk.rivals.selection import Exact, Scorer
+from exactk.tensors import TensorBatch
 from exactk_lab.reproduce.graded import Graded, Ratings, item_features, user_features
 
 STARS = {2.0: 1.0, 3.0: 1.0, 4.0: 1.0, 5.0: 1.0}  # grades 0 to 4: the ordered classes of the probit
@@ -117,7 +117,7 @@ class Table:
 
     values: Float64[np.ndarray, "U I"]
 
-    def __call__(self, batch: Batch) -> Float64[Tensor, "B N"]:
+    def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
         """Those of the candidates."""
         return torch.from_numpy(self.values[batch.user.numpy()[:, None], batch.item.numpy()])
 
@@ -128,12 +128,12 @@ class Blend:
 
     parts: tuple[Scorer, ...]
 
-    def __call__(self, batch: Batch) -> Float64[Tensor, "B N"]:
+    def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
         """The mean of what they say."""
         return torch.stack([standardised(part(batch).double(), batch) for part in self.parts]).mean(0)
 
 
-def standardised(told: Float64[Tensor, "B N"], batch: Batch) -> Float64[Tensor, "B N"]:
+def standardised(told: Float64[Tensor, "B N"], batch: TensorBatch) -> Float64[Tensor, "B N"]:
     """Mean 0 and deviation 1 over the candidates of each request."""
     present = batch.present
     count = present.sum(1, keepdim=True).clamp(min=1)
@@ -176,6 +176,6 @@ class Mean:
 
     parts: tuple[Scorer, ...]
 
-    def __call__(self, batch: Batch) -> Float64[Tensor, "B N"]:
+    def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
         """One number per candidate."""
         return torch.stack([part(batch) for part in self.parts]).mean(0)

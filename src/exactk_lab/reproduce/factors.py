@@ -18,11 +18,11 @@ from exactk.learning.losses import spread_loss
 from exactk.learning.pace import FitSettings
 from exactk.models.affinity import Affinity
 from exactk.models.initial import initialise
-from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import Greedy, Judge, by_weight
 from exactk.rivals.training import Weights
+from exactk.tensors import TensorBatch
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Factored:
         logs, judge, batch_size = train.clicked_only(), Judge.of(valid, budget), self.batch_size
         weights = Weights(network, "softmax")
 
-        def batches(epoch: int, start: int) -> Iterator[Batch]:
-            return logs.batches(batch_size, budget.seed, epoch, start)
+        def batches(epoch: int, start: int) -> Iterator[TensorBatch]:
+            return map(TensorBatch.of, logs.batches(batch_size, budget.seed, epoch, start))
 
-        def loss(batch: Batch, progress: float, generator: Generator) -> Step:  # noqa: ARG001 - the loop's signature
+        def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:  # noqa: ARG001 - the loop's signature
             return Step(self.loss(network(batch), batch), {})
 
         task = Task(
@@ -59,7 +59,7 @@ class Factored:
         found = max(told["precision"] for told in history if told["event"] == "valid")
         return Fitted(by_weight("MF softmax", weights), {"rank": self.rank}, found)
 
-    def loss(self, scores: Float[Tensor, "B N"], batch: Batch) -> Float[Tensor, ""]:
+    def loss(self, scores: Float[Tensor, "B N"], batch: TensorBatch) -> Float[Tensor, ""]:
         """The clicked item in a softmax over the candidates, smoothed where asked for."""
         assert batch.clicked_position is not None
         loss = softmax_loss(scores, batch.present, batch.clicked_position)

@@ -16,9 +16,9 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from exactk.data.vocabulary import Scaling
-from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs
 from exactk.rivals.selection import Exact
+from exactk.tensors import TensorBatch
 
 STEPS = 8
 
@@ -52,7 +52,7 @@ class Likings:
     item: Float64[np.ndarray, "I r"]
     tastes: Float64[np.ndarray, "U F"]  # g_u: how a user likes each feature; F = 0 without features
 
-    def __call__(self, batch: Batch) -> Float64[Tensor, "B N"]:
+    def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
         """One number per candidate."""
         user, item = batch.user.numpy(), batch.item.numpy()
         score = self.bias[item] + np.einsum("br,bnr->bn", self.user[user], self.item[item])

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from exactk.evaluation.ours import card_figures
 from exactk.learning import phases
-from exactk.learning.decide import PairValueSearch, PolicyWriter
+from exactk.learning.decide import Decider, PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
-from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs, Recommender
 from exactk.rivals.selection import Exact
 from exactk.settings.config import Config
 from exactk.settings.presets import ABLATIONS, preset
+from exactk.tensors import TensorBatch
 from exactk_lab.reproduce.bayes import Blended, Probit
 from exactk_lab.reproduce.factors import Factored
 from exactk_lab.reproduce.graded import Graded
@@ -36,7 +36,7 @@ class FirstStep:
     policy: Policy
 
     @torch.no_grad()
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: TensorBatch) -> Tensor:
         """[B, N]."""
         steps = self.policy.steps(batch)
         return steps.step(steps.start(1)).squeeze(1).double().sigmoid()
@@ -67,12 +67,12 @@ class Trained:
         policy = trained.models.policy
         if policy is None:
             assert isinstance(trained.models.value, PairValue)
-            return Fitted({"exact": PairValueSearch(trained.models.value, config.pair_value)}, told)
-        ways: dict[str, Recommender] = {"as set": PolicyWriter(policy, config.policy)}
+            return Fitted({"exact": Decider(PairValueSearch(trained.models.value, config.pair_value))}, told)
+        ways: dict[str, Recommender] = {"as set": Decider(PolicyWriter(policy, config.policy))}
         if self.beams:
             for width in BEAMS:
                 beamed = config.with_overrides([f"policy.beam={width}"]).policy
-                ways[f"beam {width}"] = PolicyWriter(policy, beamed)
+                ways[f"beam {width}"] = Decider(PolicyWriter(policy, beamed))
             ways["first step"] = Exact(FirstStep(policy))
         return Fitted(ways, told)
 

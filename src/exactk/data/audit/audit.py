@@ -162,7 +162,7 @@ def _validity(dataset: Dataset, seed: int, limit: int = 2000) -> dict[str, Any]:
     for number, batch in enumerate(sample.batches(vocabulary, 256)):
         requests = batch.requests()
         feasible.append(cliques.exists(requests))
-        cards = batch.card.numpy() if batch.card is not None else np.empty((len(batch), 0), np.int64)
+        cards = batch.card if batch.card is not None else np.empty((len(batch), 0), np.int64)
         for b, card in enumerate(cards):
             if (card >= 0).any():
                 shown += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +26,7 @@ from exactk.errors import InfeasibleError, InputError
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam
+from exactk.tensors import TensorBatch
 
 GRAIN = 4  # requests a thread takes at least
 
@@ -55,7 +57,7 @@ class CompiledDecoder:
         self._guide = None if self.policy.guide is None else CompiledGuide(self.policy.guide)
 
     @torch.no_grad()
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One valid card per request, positions in order of choice, -1 beyond a card's size."""
         B, N = batch.item.shape
         requests = batch.requests()
@@ -74,7 +76,7 @@ class CompiledDecoder:
         self._spread(B, N, ids, *given, rules, asked, answer, cards, status)
         if status.any():
             return self._mended(batch, cards, status)
-        return torch.from_numpy(cards)
+        return cards
 
     def _spread(self, B: int, N: int, ids: Any, features: Any, *rest: Any) -> None:
         """The kernel over all requests, on all threads where there are enough."""
@@ -98,9 +100,9 @@ class CompiledDecoder:
         vectors, B = self.policy.inputs.vectors, len(batch)
         user, item = batch.user_features, batch.item_features
         if vectors.user_feature_size and (user is None or user.shape[-1] != vectors.user_feature_size):
-            vectors.user(batch)
+            vectors.user(TensorBatch.of(batch))
         if vectors.item_feature_size and (item is None or item.shape[-1] != vectors.item_feature_size):
-            vectors.item(batch)
+            vectors.item(TensorBatch.of(batch))
         return (
             np.zeros((B, 0), np.float32) if user is None else plain(user),
             np.zeros((B, 0, 0), np.float32) if item is None else plain(item),
@@ -113,8 +115,8 @@ class CompiledDecoder:
             return np.zeros((len(batch), 0), np.float32)
         # An id beyond the tables gets some row's numbers here; the kernel refuses its request by number.
         users, items = (max(len(table) - 1, 0) for table in self._tables)
-        user, item = batch.user.clamp(0, users), batch.item.clamp(0, items)
-        return plain(affinity.score(user, item, batch.user_features, batch.item_features))
+        known = replace(batch, user=batch.user.clip(0, users), item=batch.item.clip(0, items))
+        return plain(affinity(TensorBatch.of(known)))
 
     def _gains(self, batch: Batch) -> Gains:
         """What the guide adds to the scores step by step; empty arrays where there is none."""
@@ -123,7 +125,7 @@ class CompiledDecoder:
         B, N = batch.item.shape
         return Gains(*(np.zeros(shape, np.float32) for shape in ((B, 0), (B, 0, 0), (B, 0, N), (0,))))
 
-    def _mended(self, batch: Batch, cards: np.ndarray, status: np.ndarray) -> Int[Tensor, "B K"]:
+    def _mended(self, batch: Batch, cards: np.ndarray, status: np.ndarray) -> Int[np.ndarray, "B K"]:
         """Name what cannot be answered; leave to the model what only it can."""
         if (status == UNKNOWN_ID).any():
             b = int(np.flatnonzero(status == UNKNOWN_ID)[0])
@@ -137,14 +139,14 @@ class CompiledDecoder:
             raise InfeasibleError(
                 f"request {b} of the batch has no valid card: no {size} of its {num} candidates may stand together"
             )
-        rows = torch.from_numpy(status == BEYOND_RANGE)
-        result = torch.from_numpy(cards)
+        rows = status == BEYOND_RANGE
         found = self._by_model(batch.rows(rows))
-        result[rows, : found.shape[1]] = found
-        return result
+        cards[rows, : found.shape[1]] = found
+        return cards
 
-    def _by_model(self, batch: Batch) -> Int[Tensor, "B K"]:
-        return beam(self.policy.steps(batch), Feasible.of(batch), self.policy.config.beam).cards[:, 0]
+    def _by_model(self, batch: Batch) -> Int[np.ndarray, "B K"]:
+        asked = TensorBatch.of(batch)
+        return beam(self.policy.steps(asked), Feasible.of(asked), self.policy.config.beam).cards[:, 0].numpy()
 
 
 def sizes_of(policy: Policy) -> Sizes:

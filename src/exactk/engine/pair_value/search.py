@@ -6,9 +6,7 @@ Knows no network: `pair_values` computes what is searched.
 from __future__ import annotations
 
 import numpy as np
-import torch
 from jaxtyping import Int
-from torch import Tensor
 
 from exactk.engine.pair_value.values import CompiledPairValues
 from exactk.errors import InfeasibleError
@@ -24,7 +22,7 @@ class CompiledPairSearch(CompiledPairValues):
         super().__init__(model)
         self.time_limit = time_limit
 
-    def recommend(self, batch: Batch) -> Int[Tensor, "B K"]:
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """The best card of each request under the learned value, ascending positions, -1 beyond a card's size."""
         node, pair = self.values(batch)
         found = cliques.best(batch.requests(), node, pair, time_limit=self.time_limit)
@@ -34,4 +32,4 @@ class CompiledPairSearch(CompiledPairValues):
                 f"request {b} of the batch has no valid card of {int(batch.card_size[b])} items"
                 + ("" if found.optimal[b] else f" found within {self.time_limit} s")
             )
-        return torch.from_numpy(found.card)
+        return found.card

@@ -19,6 +19,7 @@ from exactk.engine.pair_value.kernel import PairPlaces, PairSizes, values_each
 from exactk.errors import InputError
 from exactk.models.pairvalue import PairMember, PairValue
 from exactk.problem.batch import Batch
+from exactk.tensors import TensorBatch
 
 
 class CompiledPairValues:
@@ -72,9 +73,9 @@ class CompiledPairValues:
         vectors, (B, N) = members[0].vectors, batch.item.shape
         user, item = batch.user_features, batch.item_features
         if vectors.user_feature_size and (user is None or user.shape[-1] != vectors.user_feature_size):
-            vectors.user(batch)
+            vectors.user(TensorBatch.of(batch))
         if vectors.item_feature_size and (item is None or item.shape[-1] != vectors.item_feature_size):
-            vectors.item(batch)
+            vectors.item(TensorBatch.of(batch))
         return (
             np.zeros((B, 1, 0), np.float32) if user is None else plain(user)[:, None],
             np.zeros((B, N, 0), np.float32) if item is None else plain(item),

@@ -11,6 +11,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from exactk.data.requests import Request, request_batch
@@ -148,7 +149,7 @@ class Answerer:
         for rung, rows in rungs.items():
             started = perf_counter()
             left = max(min(questions[b].deadline for b in rows) - started, 0.0)
-            batch = asked.batch if len(rows) == len(questions) else asked.batch.rows(torch.tensor(rows))
+            batch = asked.batch if len(rows) == len(questions) else asked.batch.rows(np.array(rows))
             decoded = loaded.decoder.decode(batch, rung, self._generator, left)
             cards = _cards(decoded, loaded, asked, rows)
             for row, b in enumerate(rows):
@@ -178,8 +179,8 @@ def _sized(request: Request, card_size: int) -> Request:
 def _cards(decoded: Decoded, loaded: Loaded, asked: Asked, rows: Sequence[int]) -> list[Card]:
     """Positions to ids, logits to calibrated probabilities, for all rows at once."""
     calibration = loaded.recommender.fitted.calibration
-    values = calibration(decoded.logit).tolist()
-    bounds = calibration(torch.maximum(decoded.bound, decoded.logit)).tolist()
+    values = calibration(decoded.logit.numpy()).tolist()
+    bounds = calibration(torch.maximum(decoded.bound, decoded.logit).numpy()).tolist()
     proven = torch.isfinite(decoded.bound).tolist()
     cards = []
     for row, (positions, b) in enumerate(zip(decoded.cards.tolist(), rows, strict=True)):

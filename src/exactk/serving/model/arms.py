@@ -95,7 +95,7 @@ def load(folder: Path, explore: float) -> Loaded:
     recommender = Recommender.load(folder)
     fitted = recommender.fitted
     quick = QuickBatches.of(fitted)
-    decoder = _tried_out(fitted, decoder_of(fitted, recommender.decider, explore))
+    decoder = _tried_out(fitted, decoder_of(fitted, recommender.decider.search, explore))
     express = None if explore > 0 else Express.of(fitted, quick)
     version = hashlib.sha256(described).hexdigest()[:12]
     return Loaded(recommender, decoder, quick, express, version, time.time())

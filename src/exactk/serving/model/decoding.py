@@ -25,6 +25,7 @@ from exactk.problem.exact import cliques
 from exactk.search import Feasible, beam, greedy
 from exactk.search.exact import as_weights
 from exactk.search.greedy import greedy_by_weight
+from exactk.tensors import TensorBatch
 
 log = logging.getLogger("exactk.serving")
 
@@ -54,12 +55,18 @@ class Decoder:
     @torch.inference_mode()
     def decode(self, batch: Batch, rung: str, generator: torch.Generator, seconds: float) -> Decoded:
         """Cards by one rung. `seconds` is the time left: an exact search stops by then, with what it has."""
+        asked = TensorBatch.of(batch)
         if isinstance(self.decider, PairValueSearch):
-            return self._by_value(self.decider, batch, rung, generator, seconds)
-        return self._by_policy(self.decider, batch, rung, generator)
+            return self._by_value(self.decider, asked, rung, generator, seconds)
+        return self._by_policy(self.decider, asked, rung, generator)
 
     def _by_value(
-        self, search: PairValueSearch, batch: Batch, rung: str, generator: torch.Generator, seconds: float
+        self,
+        search: PairValueSearch,
+        batch: TensorBatch,
+        rung: str,
+        generator: torch.Generator,
+        seconds: float,
     ) -> Decoded:
         values = self._values(search.model, batch)
         if rung == "algorithm 1":
@@ -85,10 +92,10 @@ class Decoder:
         return Decoded(cards, logit, torch.from_numpy(found.bound) + bias, _sure(cards), tuple(methods))
 
     def _by_policy(
-        self, writer: PolicyWriter, batch: Batch, rung: str, generator: torch.Generator
+        self, writer: PolicyWriter, batch: TensorBatch, rung: str, generator: torch.Generator
     ) -> Decoded:
         if isinstance(self.compiled, CompiledDecoder) and self.explore == 0 and rung == "usual":
-            cards = self.compiled.recommend(batch)
+            cards = torch.from_numpy(self.compiled.recommend(batch.arrays()))
             logit = self._logit(batch, cards)
             unproven = torch.full_like(logit, torch.inf)
             return Decoded(cards, logit, unproven, _sure(cards), ("beam",) * len(batch))
@@ -108,22 +115,22 @@ class Decoder:
         logit = self._logit(batch, cards)
         return Decoded(cards, logit, torch.full_like(logit, torch.inf), propensity, (method,) * len(batch))
 
-    def _weighed(self, batch: Batch, weights: Float[Tensor, "B N"]) -> Decoded:
+    def _weighed(self, batch: TensorBatch, weights: Float[Tensor, "B N"]) -> Decoded:
         cards = greedy_by_weight(weights, Feasible.of(batch))
         logit = self._logit(batch, cards)
         return Decoded(
             cards, logit, torch.full_like(logit, torch.inf), _sure(cards), ("algorithm 1",) * len(batch)
         )
 
-    def _values(self, model: PairValue, batch: Batch) -> Values:
+    def _values(self, model: PairValue, batch: TensorBatch) -> Values:
         if not isinstance(self.compiled, CompiledPairSearch):
             return model.values(batch)
-        node, pair = self.compiled.values(batch)
+        node, pair = self.compiled.values(batch.arrays())
         members: Any = model.members
         bias = torch.stack([member.user_bias(member.vectors.user(batch)) for member in members]).mean(0)
         return Values(bias.squeeze(-1), torch.from_numpy(node), torch.from_numpy(pair))
 
-    def _logit(self, batch: Batch, cards: Int[Tensor, "B K"]) -> Float[Tensor, B]:
+    def _logit(self, batch: TensorBatch, cards: Int[Tensor, "B K"]) -> Float[Tensor, B]:
         value = self.fitted.models.value
         if value is None:
             return torch.full((len(cards),), torch.nan, dtype=torch.float64)
@@ -149,7 +156,9 @@ def _sure(cards: Int[Tensor, "B K"]) -> Float[Tensor, B]:
     return torch.ones(len(cards), dtype=torch.float64)
 
 
-def _shortlist(batch: Batch, values: Values, seconds: float) -> tuple[Int[Tensor, "B W K"], Int[Tensor, B]]:
+def _shortlist(
+    batch: TensorBatch, values: Values, seconds: float
+) -> tuple[Int[Tensor, "B W K"], Int[Tensor, B]]:
     """The best cards by value, and how many there are."""
     ranking = cliques.best_n(
         batch.requests(),
@@ -167,7 +176,7 @@ def symmetric(pair: Float[Tensor, "B N N"]) -> Float64[np.ndarray, "B N N"]:
     return as_weights((doubled + doubled.transpose(1, 2)) / 2)
 
 
-def _share(seconds: float, batch: Batch) -> float:
+def _share(seconds: float, batch: TensorBatch) -> float:
     """Half of the time left, shared by all: what is not proven by then is returned with its bound."""
     return max(seconds / 2 / len(batch), 1e-4)
 

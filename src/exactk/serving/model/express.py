@@ -6,7 +6,6 @@ Knows no HTTP and no ladder. Whatever it cannot answer it leaves to the long way
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +14,15 @@ import numpy as np
 import torch
 
 from exactk.data.requests import Request
+from exactk.engine.calibration import Calibration
 from exactk.engine.pair_value.tables import PairTables
-from exactk.learning.calibrate import Calibration
 from exactk.model_folder import Fitted
 from exactk.models.pairvalue import PairValue
 from exactk.problem.exact import cliques
 from exactk.problem.solving import Card
 from exactk.serving.model.quick import QuickBatches
 from exactk.serving.model.trials import trial_requests
+from exactk.tensors import TensorBatch
 
 log = logging.getLogger("exactk.serving")
 
@@ -70,17 +70,14 @@ class Express:
         self, request: Request, positions: list[int], logit: float, bound: float, _: bool, optimal: bool
     ) -> Card:
         chosen = tuple(positions[: request.k])
-        value = self._probability(logit)
+        value = self.calibration.one(logit)
         return Card(
             items=tuple([request.candidates[place] for place in chosen]),
             positions=chosen,
             value=value,
-            bound=value if optimal else self._probability(max(bound, logit)),
+            bound=value if optimal else self.calibration.one(max(bound, logit)),
             optimal=optimal,
         )
-
-    def _probability(self, logit: float) -> float:
-        return 0.5 + 0.5 * math.tanh((self.calibration.scale * logit + self.calibration.shift) / 2)
 
     @torch.inference_mode()
     def agrees(self, model: PairValue, requests: Sequence[Request]) -> bool:
@@ -94,5 +91,5 @@ class Express:
         shown: tuple[Any, ...] = (slice(None), present, both)
         return all(
             np.allclose(mine[at], theirs.double().numpy()[at], rtol=TOLERANCE, atol=TOLERANCE)
-            for mine, theirs, at in zip(ours, model.values(batch), shown, strict=True)
+            for mine, theirs, at in zip(ours, model.values(TensorBatch.of(batch)), shown, strict=True)
         )

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float32, Int64
 
 from exactk.data.requests import Request
@@ -126,25 +125,25 @@ class QuickBatches:
         )
 
     def batch(self, requests: Sequence[Request]) -> Batch | None:
-        """The same as tensors, for a model."""
+        """The same as a batch, for a model."""
         found = self.find(requests)
         if found is None:
             return None
         asked, features = found.requests, None
         if self.features is not None:
-            features = torch.from_numpy(self.features[found.rows])
+            features = self.features[found.rows]
             if not asked.present.all():
-                features[torch.from_numpy(~asked.present)] = torch.from_numpy(self._nothing())
+                features[~asked.present] = self._nothing()
         return Batch(
-            user=torch.from_numpy(found.user),
-            item=torch.from_numpy(np.where(asked.present, self.index[found.rows], 0)),
-            present=torch.from_numpy(asked.present),
-            graph=torch.from_numpy(asked.graph),
-            card_size=torch.from_numpy(asked.card_size.astype(np.int64)),
-            pinned=torch.from_numpy(asked.pinned),
-            group=torch.from_numpy(asked.group),
-            cap=torch.from_numpy(asked.cap),
-            user_features=None if found.user_features is None else torch.from_numpy(found.user_features),
+            user=found.user,
+            item=np.where(asked.present, self.index[found.rows], 0),
+            present=asked.present,
+            graph=asked.graph,
+            card_size=asked.card_size.astype(np.int64),
+            pinned=asked.pinned,
+            group=asked.group,
+            cap=asked.cap,
+            user_features=found.user_features,
             item_features=features,
         )
 

@@ -51,14 +51,14 @@ def warm_models() -> None:
 
 def _batch() -> Batch:
     return Batch(
-        user=torch.zeros(1, dtype=torch.int64),
-        item=torch.arange(4)[None],
-        present=torch.ones(1, 4, dtype=torch.bool),
-        graph=torch.from_numpy(complete_graph(4)[None]),
-        card_size=torch.tensor([2]),
-        pinned=torch.zeros(1, 4, dtype=torch.bool),
-        group=torch.zeros(1, 0, 4, dtype=torch.int32),
-        cap=torch.zeros(1, 0, dtype=torch.int32),
+        user=np.zeros(1, np.int64),
+        item=np.arange(4)[None],
+        present=np.ones((1, 4), bool),
+        graph=complete_graph(4)[None],
+        card_size=np.array([2]),
+        pinned=np.zeros((1, 4), bool),
+        group=np.zeros((1, 0, 4), np.int32),
+        cap=np.zeros((1, 0), np.int32),
     )
 
 

@@ -22,6 +22,7 @@ from exactk.search.steps import Steps
 from exactk.serving.model.answering import Answer, Answerer, Question
 from exactk.serving.model.arms import Arm
 from exactk.serving.studio.schemas import ViewRequest
+from exactk.tensors import TensorBatch
 
 SKIPPED = {"step", "steps", "epoch", "seconds", "samples_per_second", "learning_rate"}
 MAX_CURVES = 6
@@ -120,7 +121,7 @@ def weights(arm: Arm, asked: ViewRequest) -> Weights:
         attributes=dict(zip(ids, asked.items, strict=True)),
         user_features=None if asked.user_features is None else tuple(asked.user_features),
     )
-    batch = request_batch([request], fitted.vocabulary, None, fitted.catalogue)
+    batch = TensorBatch.of(request_batch([request], fitted.vocabulary, None, fitted.catalogue))
     policy, value = fitted.models.policy, fitted.models.value
     attention = None
     if policy is not None and policy.config.encoder_layers:
