@@ -4,13 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check bench audit format clean
+DEMO := $(VENV)/.installed-demo
 
-demo: $(STAMP)
+.PHONY: demo test quick check bench audit format clean
+
+# The demo needs no tools: where nothing is installed yet, only what it runs on is.
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))
 	$(BIN)/exactk demo
 
 test: $(STAMP) browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+
+quick: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m "not slow and not browser"
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -30,13 +36,15 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+$(STAMP): EXTRAS = dev
+$(DEMO): EXTRAS = plot
 # torch is installed first and alone: a range would bring the GPU build on machines that have none.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP) $(DEMO): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "exactk needs Python 3.11 or newer: make PYTHON=/path/to/python3"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip --constraint constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	touch $@
 
 # The studio is tested in Chromium. Debian has it as a package; where it cannot be installed those tests skip.

@@ -35,7 +35,10 @@ from exactk.serving.settings import Settings
 from exactk.settings.presets import preset
 from serving_model import ITEMS, fitted, write_data
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray warns of its own past and future
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # Ray warns of its own past and future
+]
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,8 @@ from exactk.serving.run import is_loopback, serve
 from exactk.serving.settings import Settings
 from serving_server import client_of, served
 
+pytestmark = pytest.mark.slow
+
 SERVE = """
 import sys
 from pathlib import Path

@@ -28,7 +28,7 @@ with warnings.catch_warnings():
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
 
 # The service runs in a thread of this process; the shape checker's own dice there are no business of hypothesis.
-pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Do not use the `random` module")]
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,16 +15,14 @@ from exactk.serving.settings import Settings
 from serving_model import fitted, write_data
 from serving_server import served
 
-CHROMIUM = Path("/usr/bin/chromium")
 sync_api = pytest.importorskip("playwright.sync_api", reason="the studio is tested through Playwright")
-if not CHROMIUM.exists():
-    pytest.skip("the studio is tested in Chromium, which is not installed", allow_module_level=True)
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         yield opened
         opened.close()
 

@@ -23,12 +23,13 @@ app = typer.Typer(
 )
 
 
-def _show_version(value: bool) -> None:
+def _show_version(value: bool) -> bool:
     if value:
         from exactk import __version__
 
         typer.echo(f"exactk {__version__}")
         raise typer.Exit
+    return value
 
 
 @app.callback()

@@ -39,7 +39,7 @@ def logged_estimates(
     )
 
 
-def _stacked(cards: list[Int[np.ndarray, "B K"]]) -> Int[np.ndarray, "R K"]:
+def _stacked(cards: list[Int[np.ndarray, "_ _"]]) -> Int[np.ndarray, "R K"]:
     """Cards of all batches, padded (-1) to the longest."""
     longest = max(part.shape[1] for part in cards)
     return np.concatenate(

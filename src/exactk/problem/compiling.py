@@ -7,6 +7,7 @@ file would go unseen; ours looks at those too.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
@@ -24,6 +25,11 @@ def compiled(kernel: Callable[..., Any]) -> Any:
     cache: Any = KernelCache
     dispatcher._cache = cache(kernel)
     return dispatcher
+
+
+def num_cores() -> int:
+    """How many cores this process may use, as far as the system says."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class KernelCache(FunctionCache):

@@ -41,8 +41,8 @@ class RequestTables:
     user_row: RowLookup
     item_index: Int64[np.ndarray, "I"]
     user_index: Int64[np.ndarray, "U"]
-    item_features: Float32[np.ndarray, "I F"] | None
-    user_features: Float32[np.ndarray, "U F"] | None
+    item_features: Float32[np.ndarray, "I Fi"] | None
+    user_features: Float32[np.ndarray, "U Fu"] | None
 
     @classmethod
     def of(cls, fitted: Fitted, model: Path) -> RequestTables:

@@ -124,6 +124,8 @@ def keep_to_own_cores(cpus: int) -> None:
 
     Threads of compiled code are as many as the cores a process may use; without this each worker would use them all.
     """
+    if not hasattr(os, "sched_getaffinity"):
+        return  # a system that cannot keep a process to some cores
     cores = sorted(os.sched_getaffinity(0))
     if cpus < len(cores):
         first = int(os.environ.get("LOCAL_RANK", 0)) * cpus

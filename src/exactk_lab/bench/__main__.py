@@ -9,7 +9,7 @@ import sys
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m exactk_lab.bench")
-    parser.add_argument("module", help="a module of exactk_lab.bench, such as decode_cuda")
+    parser.add_argument("module", help="a module of exactk_lab.bench, such as train_cuda")
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args()
     report = importlib.import_module(f"exactk_lab.bench.{chosen.module}").run(quick=chosen.quick)

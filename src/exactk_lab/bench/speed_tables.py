@@ -41,36 +41,6 @@ def train_table(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def decode_cuda_table(document: dict[str, Any]) -> str:
-    """Cards a second on a GPU, by shape and kernels, with the share of cards that are the model's."""
-    lines = [
-        "| N | K | engine | ms a batch | of it encoder | million cards/s | equal cards |",
-        "|---|---|---|---:|---:|---:|---:|",
-    ]
-    for row in document["rows"]:
-        if row["engine"] == "floor":
-            continue
-        encoder = f"{row['encode_ms']:.2f}" if "encode_ms" in row else ""
-        rate = row["cards_per_second"] / 1e6
-        lines.append(
-            f"| {row['N']} | {row['K']} | {row['engine']} | {row['ms']:.2f} | {encoder} | {rate:.2f} "
-            f"| {row['equal_cards']:.3%} |"
-        )
-    floor = next(row for row in document["rows"] if row["engine"] == "floor")
-    best = max(
-        (row for row in document["rows"] if (row.get("N"), row.get("K")) == (50, 4)),
-        key=lambda row: float(row["cards_per_second"]) if row["equal_cards"] >= 0.999 else 0.0,
-    )
-    times = floor["cards_per_second"] / best["cards_per_second"]
-    told = (
-        f"A card of N=50, K=4 is {floor['operations_a_card'] / 1e6:.2f} million operations and moves "
-        f"{floor['bytes_a_card'] / 1e3:.0f} kB. At the {floor['bytes_per_second'] / 1e12:.2f} TB/s and "
-        f"{floor['tf32_operations_per_second'] / 1e12:.0f} TFLOP/s (tf32) measured in the same run the floor is "
-        f"{floor['cards_per_second'] / 1e6:.0f} million cards/s, {times:.0f} times what was reached."
-    )
-    return "\n".join([*lines, "", told])
-
-
 def train_cuda_table(document: dict[str, Any]) -> str:
     """Samples a second of a training step on a GPU, by way and precision."""
     lines = [

@@ -166,7 +166,6 @@ TABLES: dict[str, Callable[..., str]] = {
     "goal_table": speed_tables.goal_table,
     "decode_table": speed_tables.decode_table,
     "train_table": speed_tables.train_table,
-    "decode_cuda_table": speed_tables.decode_cuda_table,
     "train_cuda_table": speed_tables.train_cuda_table,
     "growth_table": speed_tables.growth_table,
     "serve_table": service_tables.serve_table,

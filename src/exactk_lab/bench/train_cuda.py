@@ -1,6 +1,6 @@
 """Training on a GPU: samples a second of the full RLfD step, what large batches learn, whether a stopped run goes on.
 
-Imports nothing but torch, triton and numpy besides exactk: it runs where nothing else is installed.
+Imports nothing but torch and numpy besides exactk: it runs where nothing else is installed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Cards on the CPU without torch's overhead: a policy's weights packed for the compiled kernel, requests in, cards out.
 
-Knows what the kernel cannot do (other cells than LSTM, numbers beyond its range); there the model itself answers.
+Knows what the kernel cannot do (numbers beyond its range); there the model itself answers.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import replace
 from functools import lru_cache
@@ -25,6 +24,7 @@ from exactk.engine.sharing import shared
 from exactk.errors import InfeasibleError, InputError
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
+from exactk.problem.compiling import num_cores
 from exactk.search import Feasible, beam
 from exactk.tensors import TensorBatch
 
@@ -39,7 +39,7 @@ class CompiledDecoder:
 
     def __init__(self, policy: Policy, threads: int | None = None) -> None:
         self.policy = policy
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or num_cores()
         self._own = threading.local()
         self.refresh()
 

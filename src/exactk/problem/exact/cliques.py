@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from exactk.errors import ConfigError, InputError
+from exactk.problem.compiling import num_cores
 from exactk.problem.exact.best import best_nodes_each, best_pairs_each
 from exactk.problem.exact.count import count_each
 from exactk.problem.exact.exists import completable_each, exists_each
@@ -219,7 +220,7 @@ def _each(kernel: Any, grain: int, *arrays: Any, cores: int | None = None) -> in
     Threads of our own and not numba's: those abort the process when two callers meet in them.
     """
     B = len(arrays[0])
-    cores = _cores() if cores is None else min(cores, _cores())
+    cores = num_cores() if cores is None else min(cores, num_cores())
     if cores == 1 or 2 * grain > B:
         return int(kernel(0, B, *arrays))
     slice_size = max(grain, -(-B // (4 * cores)))
@@ -229,11 +230,6 @@ def _each(kernel: Any, grain: int, *arrays: Any, cores: int | None = None) -> in
 
 
 @lru_cache(maxsize=1)
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
     """One pool per process: a forked child must not wait for its parent's threads."""
-    return ThreadPoolExecutor(_cores(), thread_name_prefix=f"exactk-{process}")
+    return ThreadPoolExecutor(num_cores(), thread_name_prefix=f"exactk-{process}")

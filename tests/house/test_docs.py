@@ -1,0 +1,96 @@
+"""What README and docs show is run: Python as it stands on small data, rules read, command lines parsed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+
+import exactk
+from exactk.cli import app
+from exactk.problem.rules.constraints import Constraints
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SMALL: dict[str, Any] = {"users": 60, "items": 120, "impressions": 1500, "n": 12}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def pages_with(language: str) -> list[Any]:
+    return [pytest.param(page, id=page.name) for page in PAGES if blocks(page, language)]
+
+
+@pytest.fixture
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The names that pages take for granted, all small; presets and worlds of any size are small, too."""
+    whole, world = exactk.Recommender, exactk.world
+    tiny = exactk.preset("tiny")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(exactk, "preset", lambda name: tiny)
+    monkeypatch.setattr(exactk, "world", lambda **asked: world(**{**SMALL, "seed": asked["seed"]}))
+    data = world(**SMALL, path="data/world")
+    shutil.copytree("data/world", "data/mine")
+    train, valid, test = data.split()
+    rec = whole(tiny).fit(train, valid, show=False)
+    items = pd.DataFrame({"item_id": [*"abcd", "sponsored-7", "out-of-stock-3"], "price": 10.0})
+    frame = items.assign(
+        score=np.linspace(1, 0, 6), title=["red hat", "blue hat", "warm scarf", "tent", "old lamp", "teapot"],
+        brand=list("xyzxyz"),
+    )  # fmt: skip
+    log = pd.DataFrame({"uid": ["u"], "slate": [list("abcd")], "shown": [list("ab")], "click": ["a"]})
+    return {
+        "exactk": exactk, "train": train, "valid": valid, "test": test, "rec": rec, "recommender": rec,
+        "policy": rec.fitted.models.policy, "batch": train.take(slice(0, 4)).batch(rec.fitted.vocabulary),
+        "frame": frame, "items": items, "users": None, "log": log, "scores": frame["score"].to_numpy(),
+        "rules": exactk.TitleDistance(0.5),
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_the_python_of_a_page_runs(page: Path, shown: dict[str, Any]) -> None:
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), shown)
+
+
+@pytest.mark.parametrize("page", pages_with("toml"))
+def test_the_rules_of_a_page_are_rules(page: Path) -> None:
+    for block in blocks(page, "toml"):
+        assert Constraints.from_dict(tomllib.loads(block)).names
+
+
+def commands() -> Iterator[Any]:
+    """Every line that begins with `exactk`, in a block of its own or after a prompt, and every one within the text."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        lines = re.findall(
+            r"^(?:\$ )?exactk (?!is\b)(.*?)(?: &)?$", "\n".join(re.findall(r"```.*?```", text, re.S)), re.M
+        )
+        lines += re.findall(r"`exactk ([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+        for line in lines:
+            yield pytest.param(line, id=f"{page.name}: exactk {line}"[:100])
+
+
+@pytest.mark.parametrize("line", list(commands()))
+def test_a_command_of_the_docs_is_one(line: str) -> None:
+    """The options it names exist; what a command is given is not looked at."""
+    command: Any = typer.main.get_command(app)
+    words = shlex.split(line, comments=True)
+    while words and getattr(command, "commands", None) is not None:
+        names = words.pop(0).split("|")
+        assert all(name in command.commands for name in names), f"there is no command {names}"
+        command = command.commands[names[0]]
+    known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    assert {word for word in words if word.startswith("-") and word != "-"} <= known
