@@ -44,11 +44,11 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     shutil.copytree("data/world", "data/mine")
     train, valid, test = data.split()
     rec = whole(tiny).fit(train, valid, show=False)
-    items = pd.DataFrame({"item_id": [*"abcd", "sponsored-7", "out-of-stock-3"], "price": 10.0})
-    frame = items.assign(
-        score=np.linspace(1, 0, 6), title=["red hat", "blue hat", "warm scarf", "tent", "old lamp", "teapot"],
-        brand=list("xyzxyz"),
-    )  # fmt: skip
+    titles = ["red hat", "blue hat", "warm scarf", "tent", "old lamp", "teapot"]
+    items = pd.DataFrame(
+        {"item_id": [*"abcd", "sponsored-7", "out-of-stock-3"], "title": titles, "price": 10.0}
+    )
+    frame = items.assign(score=np.linspace(1, 0, 6), brand=list("xyzxyz"))
     log = pd.DataFrame({"uid": ["u"], "slate": [list("abcd")], "shown": [list("ab")], "click": ["a"]})
     return {
         "exactk": exactk, "train": train, "valid": valid, "test": test, "rec": rec, "recommender": rec,
