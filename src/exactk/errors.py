@@ -15,12 +15,18 @@ class InputError(ExactKError, ValueError):
 class InfeasibleError(ExactKError):
     """No valid card exists for a request.
 
-    `blocking` names a minimal set of rules that together forbid every card: lift any one of them and a card exists.
+    `blocking` names a set of demands that together forbid every card. Where it is `minimal` no smaller part of it
+    does: lift any one of them and a card exists; it is not where time ran out before that was proven.
     """
 
-    def __init__(self, message: str, blocking: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, blocking: tuple[str, ...] = (), minimal: bool = True) -> None:
         super().__init__(message)
         self.blocking = blocking
+        self.minimal = minimal
+
+
+class OutOfTimeError(ExactKError):
+    """The time given ran out before a part of the answer that cannot be left out was finished; it names the part."""
 
 
 class ConfigError(ExactKError, ValueError):

@@ -12,8 +12,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from exactk.errors import ConfigError
-from exactk.problem.rules.constraints import Allowed, AtMost, Constraints, Distinct, MinimumGap, TitleDistance
+from exactk.errors import ConfigError, OutOfTimeError
+from exactk.problem.deadline import Deadline
+from exactk.problem.rules.constraints import (
+    Allowed,
+    AtMost,
+    Constraints,
+    Distinct,
+    Forbid,
+    MinimumGap,
+    TitleDistance,
+)
 from exactk.problem.rules.explain import (
     blocking_pieces,
     blocking_rules,
@@ -94,7 +103,8 @@ def puzzles(draw: st.DrawFn) -> Puzzle:
 def test_the_blocking_set_is_minimal_and_blocks(puzzle: Puzzle) -> None:
     sheet = puzzle.sheet()
     assume(not puzzle.cards(sheet.pieces()))
-    blocking = blocking_pieces(sheet)
+    blocking, minimal = blocking_pieces(sheet)
+    assert minimal
     assert set(blocking) <= set(sheet.pieces())
     assert not puzzle.cards(blocking)
     for piece in blocking:
@@ -141,7 +151,7 @@ def test_included_items_that_cannot_stand_together_are_blamed_on_themselves() ->
 
 def test_too_many_included_items_are_blamed_on_the_size() -> None:
     sheet = sheet_of(shop(K=1, constraints=Constraints(), include=[["s1", "hat"]]))
-    assert [sheet.named(piece) for piece in blocking_pieces(sheet)] == [
+    assert [sheet.named(piece) for piece in blocking_pieces(sheet).pieces] == [
         "exactly 1 of 4 candidates",
         "'s1' must be in the card",
         "'hat' must be in the card",
@@ -323,3 +333,33 @@ def test_one_item_can_be_asked_about_alone() -> None:
 def test_card_value_counts_each_pair_once() -> None:
     pair = np.array([[9.0, 1.0, 2.0], [1.0, 9.0, 4.0], [2.0, 4.0, 9.0]])
     assert card_value([0, 2], np.array([10.0, 20.0, 30.0]), pair) == 42.0
+
+
+def hopeless(N: int, K: int, seed: int = 0) -> RuleSheet:
+    """A request whose impossibility takes long to prove."""
+    upper = np.triu(np.random.default_rng(seed).random((N, N)) < 0.85, 1)
+    columns = {"item_id": np.arange(N)[None]}
+    rules = Constraints((Allowed(upper | upper.T), Forbid([[0, 1]])))
+    return RuleSheet.of(rules, columns, K, np.ones((1, N), bool))
+
+
+def test_what_blocks_is_said_in_time_even_where_it_cannot_be_proven_minimal() -> None:
+    sheet = hopeless(300, 40)
+    past = Deadline(0.0)
+    assert sheet.feasible(sheet.pieces(), past) is None
+    error = infeasible_error(sheet, deadline=past)
+    assert not error.minimal
+    assert error.blocking == ("exactly 40 of 300 candidates", "allowed matrix", "forbidden pairs (1)")
+    assert "no time was left" in str(error)
+    with pytest.raises(OutOfTimeError, match="give more time"):
+        relax(sheet, [], past)
+
+
+def test_reasons_that_were_not_finished_say_so() -> None:
+    sheet = hopeless(60, 4)
+    scores = np.linspace(1, 0, 60)
+    done = why_not(sheet, [0, 1, 2, 3], scores)
+    hurried = why_not(sheet, [0, 1, 2, 3], scores, deadline=Deadline(0.0))
+    assert [reason.item for reason in hurried] == [reason.item for reason in done]
+    assert not any(reason.exact or reason.blocking or reason.instead for reason in hurried)
+    assert [reason.conflicts for reason in hurried] == [reason.conflicts for reason in done]

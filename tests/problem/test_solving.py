@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from exactk.errors import ConfigError, InfeasibleError, InputError
+from exactk.errors import ConfigError, InfeasibleError, InputError, OutOfTimeError
 from exactk.problem.rules.constraints import (
     AtMost,
     Distinct,
@@ -459,7 +459,7 @@ def test_a_single_call_costs_well_under_a_millisecond() -> None:
 
 
 @pytest.mark.parametrize("with_pairs", [False, True])
-def test_no_time_at_all_still_gives_a_valid_card_or_the_proof_that_there_is_none(with_pairs: bool) -> None:
+def test_no_time_at_all_gives_a_card_or_a_proof_that_comes_at_once_and_else_says_so(with_pairs: bool) -> None:
     # A planted card of 16 among 120, made of the items with the lowest scores: no greedy start comes upon it.
     generator = np.random.default_rng(0)
     planted = generator.choice(120, 16, replace=False)
@@ -469,13 +469,21 @@ def test_no_time_at_all_still_gives_a_valid_card_or_the_proof_that_there_is_none
     scores, pair = hard_request(120)
     scores[planted] -= 3
     pairs = pair if with_pairs else None
-    card = solve(scores, 16, pairs, allowed=allowed, time_limit=1e-9)
-    assert len(set(card.positions)) == 16
+    with pytest.raises(OutOfTimeError, match="no valid card was found in the time given"):
+        solve(scores, 16, pairs, allowed=allowed, time_limit=1e-9)
+    assert isinstance(
+        solve(scores, 16, pairs, allowed=allowed, time_limit=1e-9, infeasible="return"), OutOfTimeError
+    )
+    card = solve(scores, 5, pairs, allowed=allowed, time_limit=1e-9, explain=True)
+    assert len(set(card.positions)) == 5
     assert all(allowed[i, j] for i, j in combinations(card.positions, 2))
     together = sum(pair[i, j] for i, j in combinations(card.positions, 2)) if with_pairs else 0.0
     assert card.value == pytest.approx(sum(scores[p] for p in card.positions) + together)
-    assert not card.optimal
-    assert card.bound > card.value
+    assert card.bound > card.value or card.optimal
+    assert card.optimal is not with_pairs  # five scores alone are settled before the clock is first looked at
+    assert len(card.reasons) == 115
+    assert not any(reason.exact for reason in card.reasons)
+    assert "not finished in the time given" in str(card.reasons[0])
     with pytest.raises(InfeasibleError):
         solve(scores, 2, pairs, allowed=np.zeros((120, 120)), time_limit=1e-9)
 
@@ -535,3 +543,26 @@ def test_the_order_of_candidates_never_changes_the_card(
     assert [order[p] for p in shuffled.positions] == [
         p for p in order if p in straight.positions
     ]  # as they were offered
+
+
+def test_a_request_of_a_batch_that_cannot_be_used_leaves_the_others_their_cards() -> None:
+    items: dict[str, list[Any]] = {
+        "request_id": ["a", "a", "b", "b", "c", "c", "d", "d", "e", "e"],
+        "item_id": [1, 2, 1, 2, 1, 1, 1, 2, 1, 2],
+        "title": ["cat", "dog", "cat", None, "cat", "dog", "cat", "dog", "cat", "dog"],
+        "score": [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, float("nan"), 3.0, 1e305],
+    }
+    first, lacking, twice, nan, huge = solve(
+        "score", 1, items=items, constraints=TitleDistance(0.5), infeasible="return"
+    )
+    assert first.items == (2,)
+    for error, told in (
+        (lacking, "request 1 ('b'): item 2 has no \"title\""),
+        (twice, "request 2 ('c'): candidate 1 is there twice"),
+        (nan, "request 3 ('d'): the score at position 1 (item 2) is nan"),
+        (huge, "request 4 ('e'): the score at position 1 is 1e+305"),
+    ):
+        assert isinstance(error, InputError)
+        assert str(error).startswith(told)
+    with pytest.raises(InputError, match=r"request 3 \('d'\)"):
+        solve("score", 1, items=items, constraints=TitleDistance(0.5))

@@ -123,9 +123,11 @@ def test_more_requests_than_are_solved_at_once(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "scores.jsonl"
     path.write_text(text)
-    with pytest.raises((DataError, InputError)) as refused:
-        cards(path)
-    assert said in str(refused.value)
+    try:  # a request that cannot be used is an answer by itself; the others get theirs
+        found = str(cards(path)[0].error)
+    except (DataError, InputError) as error:
+        found = str(error)
+    assert said in found
 
 
 def test_a_request_torn_apart_is_refused(tmp_path: Path) -> None:

@@ -12,8 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
+from exactk.errors import InputError, OutOfTimeError
+from exactk.problem.deadline import Deadline
 from exactk.problem.rules import titles
+from exactk.problem.rules.constraints import TitleDistance
 from exactk.problem.rules.titles import TitlePairs, far_apart, levenshtein, ned
+from exactk.problem.solving import solve
 
 short_text = st.text(alphabet="abc", max_size=6)
 any_text = st.text(max_size=12)
@@ -183,3 +187,31 @@ def test_titles_remembered_together_are_judged_as_they_are_alone() -> None:
     assert np.array_equal(pairs.far_apart(requests), alone.far_apart(requests))
     assert (pairs.verdict[: len(set(titles)), : len(set(titles))] != 0).all()
     assert not pairs.remember(str(n) for n in range(20_000))
+
+
+@pytest.mark.parametrize("metric", ["ned", "levenshtein"])
+def test_long_titles_end_at_the_deadline_and_are_the_same_in_pieces(
+    metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = np.random.default_rng(0)
+    texts = ["".join(generator.choice(list("abcd "), 300)) for _ in range(12)]
+    whole = far_apart(texts, texts, 0.6, metric)
+    monkeypatch.setattr("exactk.problem.rules.titles.AT_ONCE", 2_000)
+    assert np.array_equal(far_apart(texts, texts, 0.6, metric, Deadline.after(600.0)), whole)
+    with pytest.raises(
+        OutOfTimeError, match="titles of up to 300 letters were not finished in the time given"
+    ):
+        TitlePairs(0.6, metric).far_apart([texts], Deadline(0.0))
+
+
+def test_the_programme_of_one_pair_looks_at_the_clock() -> None:
+    generator = np.random.default_rng(0)
+    first, second = ("".join(generator.choice(list("ab"), 4_000)) for _ in range(2))
+    with pytest.raises(OutOfTimeError, match="1 pairs of titles"):
+        far_apart([first], [second], Levenshtein.normalized_distance(first, second), "ned", Deadline(0.0))
+
+
+def test_a_title_of_endless_length_is_refused_by_name() -> None:
+    items = {"item_id": ["long", "short"], "title": ["x" * 10_001, "y"]}
+    with pytest.raises(InputError, match="item 'long' has 10,001 letters; .* up to 10,000: shorten it"):
+        solve([1.0, 2.0], 1, items=items, constraints=TitleDistance(0.5))

@@ -79,7 +79,7 @@ def solve(
     if not as_json and count > len(shown):
         talk(f"the first {len(shown)} of {count} cards; keep all with --out cards.jsonl")
     if failed:
-        talk(f"{failed} of {count} requests have no valid card")
+        talk(f"{failed} of {count} requests have no card")
         raise typer.Exit(2)
 
 

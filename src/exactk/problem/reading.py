@@ -95,9 +95,7 @@ def read(scores: Any, items: Any, fields: Sequence[str] | None) -> Asked:
         columns["item_id"] = np.empty(score.size, np.int64)
         columns["item_id"][rows[rows >= 0]] = np.nonzero(rows >= 0)[1]
     single = score.ndim == 1 and request_id is None
-    asked = Asked(score.reshape(-1), columns, rows, names, single, named)
-    _check_scores(asked)
-    return asked
+    return Asked(score.reshape(-1), columns, rows, names, single, named)
 
 
 def _flat(field: str, values: np.ndarray, B: int, N: int) -> np.ndarray:
@@ -143,14 +141,15 @@ def _numbers(given: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def _check_scores(asked: Asked) -> None:
-    wrong = ~np.isfinite(asked.scores)
+def check_scores(part: Part) -> None:
+    """Refuse the first score that is not finite."""
+    wrong = ~np.isfinite(part.scores) & part.present
     if wrong.any():
-        b, position = np.argwhere(wrong[asked.rows] & (asked.rows >= 0))[0].tolist()
-        item = asked.columns["item_id"][asked.rows[b, position]]
-        raise InputError(
-            f"{asked.name(b)}: the score at position {position} (item {shown(item)}) is "
-            f"{asked.scores[asked.rows[b, position]]}; scores must be finite (to keep it out, exclude it)"
+        b, position = np.argwhere(wrong)[0].tolist()
+        raise RequestError(
+            b,
+            f"the score at position {position} (item {shown(part.columns['item_id'][b, position])}) is "
+            f"{part.scores[b, position]}; scores must be finite (to keep it out, exclude it)",
         )
 
 

@@ -12,12 +12,21 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float64
 
-from exactk.errors import ConfigError, ExactKError, InputError
+from exactk.errors import ConfigError, ExactKError, InputError, OutOfTimeError
 from exactk.problem.candidates import Wishes
-from exactk.problem.exact.cliques import Ranking, best, best_n
+from exactk.problem.deadline import Deadline
+from exactk.problem.exact.cliques import Ranking, any_card, best, best_n
 from exactk.problem.graph import Requests
-from exactk.problem.greedy import safe_node_weight
-from exactk.problem.reading import Asked, Part, checked_pair_scores, matrices, padded, read, wishes_of
+from exactk.problem.reading import (
+    Asked,
+    Part,
+    check_scores,
+    checked_pair_scores,
+    matrices,
+    padded,
+    read,
+    wishes_of,
+)
 from exactk.problem.rules import explain as explaining
 from exactk.problem.rules.columns import RequestError
 from exactk.problem.rules.explain import WhyNot
@@ -81,8 +90,20 @@ class Job:
     relax: tuple[Any, ...]
     explain: bool
     time_limit: float | None
+    deadline: Deadline
     n: int
     infeasible: str
+
+    def search_limit(self, num_requests: int) -> float | None:
+        """Seconds each of so many requests may be searched: some of the time is kept for what follows the search."""
+        if self.time_limit is None:
+            return None
+        share = 0.5 if self.explain or self.relax else 0.9
+        return share * min(self.time_limit, self.deadline.left / num_requests)
+
+    def deadline_of_one(self) -> Deadline:
+        """By when the request now taken up must be answered."""
+        return Deadline(min(self.deadline.ends, Deadline.after(self.time_limit).ends))
 
     def rules_of(self, part: slice, num_candidates: int) -> Constraints:
         """The rules, with the allowed matrices of some requests as one rule more."""
@@ -120,9 +141,12 @@ def solve(
     exclude:     ids that must not be
     relax:       rules, their names or types, that may be let go in this order where no card exists otherwise
     explain:     also say why each other candidate is not in the card
-    time_limit:  seconds per request; then the best card so far, with its proven bound
-    infeasible:  "return" puts the InfeasibleError in the place of the card instead of raising it
+    time_limit:  seconds per request, for all of the answer; then the best card so far, with its proven bound, and
+                 reasons that say what was not finished (an OutOfTimeError where there is no card yet)
+    infeasible:  "return" puts the InfeasibleError (or OutOfTimeError) in the place of the card instead of raising it;
+                 in a batch also the InputError of a request that cannot be used, so that the others get their cards
     """
+    limit = _limit(time_limit)
     rules = Constraints.of(constraints)
     if infeasible not in ("raise", "return"):
         raise ConfigError(f'infeasible must be "raise" or "return", got {infeasible!r}')
@@ -138,7 +162,8 @@ def solve(
         exclude=wishes_of(exclude, "exclude", asked),
         relax=_order(relax),
         explain=bool(explain),
-        time_limit=_limit(time_limit),
+        time_limit=limit,
+        deadline=Deadline.after(None if limit is None else limit * len(asked)),
         n=_count(n),
         infeasible=infeasible,
     )
@@ -154,16 +179,20 @@ def _solve_part(job: Job, start: int, stop: int) -> list[Any]:
     part = job.asked.part(start, stop)
     here, N = slice(start, stop), part.present.shape[1]
     try:
+        check_scores(part)
         rules = job.rules_of(here, N)
         explaining.check_relaxable(rules, job.relax)
         include, exclude = job.include and job.include[here], job.exclude and job.exclude[here]
         requests = rules.requests(
-            part.columns, job.sizes[here], part.present, include, exclude, job.asked.named
+            part.columns, job.sizes[here], part.present, include, exclude, job.asked.named, job.deadline
         )
         pairs = None if job.pairs is None else checked_pair_scores(job.pairs[here], N)
         ranking = _ranked(requests, part.scores, pairs, job)
-    except RequestError as error:
-        raise InputError(f"{job.asked.name(start + error.request)}: {error.reason}") from None
+    except (RequestError, OutOfTimeError) as error:
+        if stop - start > 1 and job.infeasible == "return":  # by halves, until those at fault stand alone
+            half = (start + stop) // 2
+            return _solve_part(job, start, half) + _solve_part(job, half, stop)
+        return [_refused_part(job, start, error)]
     return [
         _answer(
             job,
@@ -177,6 +206,16 @@ def _solve_part(job: Job, start: int, stop: int) -> list[Any]:
     ]
 
 
+def _refused_part(job: Job, start: int, error: RequestError | OutOfTimeError) -> ExactKError:
+    """What a request that cannot be used gets: its error returned where that was asked for, else raised."""
+    if isinstance(error, RequestError):
+        named = InputError(f"{job.asked.name(start + error.request)}: {error.reason}")
+        if job.infeasible == "raise" or job.asked.single:
+            raise named from None
+        return named
+    return _refused(job, OutOfTimeError(f"{_where(job, start)}{error}"))
+
+
 def _answer(
     job: Job,
     b: int,
@@ -188,14 +227,21 @@ def _answer(
     """The card or cards of one request, after relaxing and explaining where that was asked and is needed."""
     relaxed: tuple[str, ...] = ()
     sheet: RuleSheet | None = None
+    deadline = job.deadline_of_one()
     if not ranking.num_found[0]:
         if not ranking.optimal[0]:
-            ranking = _any_card(requests, part, pairs, ranking)
+            ranking = _any_card(requests, part, pairs, ranking, deadline)
         if not ranking.num_found[0]:
-            sheet = _sheet(job, b, part)
-            let_go = explaining.relax(sheet, job.relax) if job.relax else None
-            if let_go is None:
-                return _refused(job, b, sheet)
+            if not ranking.optimal[0] and not job.relax:
+                return _refused(job, OutOfTimeError(_where(job, b) + explaining.NOT_SETTLED))
+            try:
+                sheet = _sheet(job, b, part, deadline)
+                let_go = explaining.relax(sheet, job.relax, deadline) if job.relax else None
+                if let_go is None:
+                    where = _where(job, b)
+                    return _refused(job, explaining.infeasible_error(sheet, where, job.relax, deadline))
+            except OutOfTimeError as error:
+                return _refused(job, OutOfTimeError(f"{_where(job, b)}{error}"))
             relaxed, sheet = let_go
             stacked = None if pairs is None else pairs[None]
             try:
@@ -204,9 +250,14 @@ def _answer(
                 raise InputError(f"{job.asked.name(b)}: {error.reason}") from None
     reasons: tuple[WhyNot, ...] = ()
     if job.explain:
-        sheet = sheet or _sheet(job, b, part)
         best_card = [p for p in ranking.card[0, 0].tolist() if p >= 0]
-        reasons = explaining.why_not(sheet, best_card, part.scores[0], pairs, time_limit=job.time_limit)
+        try:
+            sheet = sheet or _sheet(job, b, part, deadline)
+            reasons = explaining.why_not(sheet, best_card, part.scores[0], pairs, deadline=deadline)
+        except OutOfTimeError:  # the card stands; of no other item is said why
+            ids = part.columns["item_id"][0].tolist()
+            left_out = [p for p in np.flatnonzero(part.present[0]).tolist() if p not in best_card]
+            reasons = tuple(WhyNot(ids[p], (), None, None, exact=False) for p in left_out)
     cards = tuple(
         _card(job, b, part, ranking, rank, relaxed, reasons if rank == 0 else ())
         for rank in range(int(ranking.num_found[0]))
@@ -244,9 +295,10 @@ def _ranked(
     pairs: Float64[np.ndarray, "B N N"] | None,
     job: Job,
 ) -> Ranking:
+    limit = job.search_limit(len(requests))
     if job.n > 1:
-        return best_n(requests, scores, pairs, n=job.n, time_limit=job.time_limit)
-    found = best(requests, scores, pairs, time_limit=job.time_limit)
+        return best_n(requests, scores, pairs, n=job.n, time_limit=limit)
+    found = best(requests, scores, pairs, time_limit=limit)
     return Ranking(
         found.card[:, None], found.weight[:, None], found.found.astype(np.int64), found.bound, found.optimal
     )
@@ -257,27 +309,33 @@ def _row(ranking: Ranking, b: int) -> Ranking:
 
 
 def _any_card(
-    requests: Requests, part: Part, pairs: Float64[np.ndarray, "N N"] | None, ranking: Ranking
+    requests: Requests,
+    part: Part,
+    pairs: Float64[np.ndarray, "N N"] | None,
+    ranking: Ranking,
+    deadline: Deadline,
 ) -> Ranking:
-    """Time ran out before any card was found: a valid one all the same, or the proof that there is none."""
-    card = safe_node_weight(requests, part.scores)
-    if (card < 0).all():
-        return ranking
+    """The search ended before any card was found: a valid one all the same, or the proof that there is none, or not."""
+    card, found, proven = any_card(requests, deadline)
+    if not found[0]:
+        return ranking._replace(optimal=proven)
     weight = explaining.card_value(card[0].tolist(), part.scores[0], pairs)
     return Ranking(card[:, None], np.array([[weight]]), np.ones(1, np.int64), ranking.bound, ranking.optimal)
 
 
-def _sheet(job: Job, b: int, part: Part) -> RuleSheet:
+def _sheet(job: Job, b: int, part: Part, deadline: Deadline) -> RuleSheet:
     """One request laid open, rule by rule."""
     rules = job.rules_of(slice(b, b + 1), part.present.shape[1])
     include, exclude = job.include and [job.include[b]], job.exclude and [job.exclude[b]]
     size = int(job.sizes[b])
-    return RuleSheet.of(rules, part.columns, size, part.present, include, exclude, job.asked.named)
+    return RuleSheet.of(rules, part.columns, size, part.present, include, exclude, job.asked.named, deadline)
 
 
-def _refused(job: Job, b: int, sheet: RuleSheet) -> ExactKError:
-    where = "" if job.asked.single else f"{job.asked.name(b)}: "
-    error = explaining.infeasible_error(sheet, where, job.relax)
+def _where(job: Job, b: int) -> str:
+    return "" if job.asked.single else f"{job.asked.name(b)}: "
+
+
+def _refused(job: Job, error: ExactKError) -> ExactKError:
     if job.infeasible == "raise":
         raise error
     return error

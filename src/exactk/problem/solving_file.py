@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from exactk.errors import DataError, InfeasibleError, InputError
+from exactk.errors import DataError, ExactKError, InputError
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card, solve
 
@@ -106,8 +106,11 @@ def solve_chunk(
 
 
 def _solved(request: ScoredRequest, answer: Any) -> Solved:
-    if isinstance(answer, InfeasibleError):
-        return Solved(request.request_id, error=_PLACE.sub("", str(answer)), blocking=answer.blocking)
+    if isinstance(answer, ExactKError):
+        reason = _PLACE.sub("", str(answer))
+        if isinstance(answer, InputError):
+            reason = f"{request.where}: {reason}"
+        return Solved(request.request_id, error=reason, blocking=getattr(answer, "blocking", ()))
     cards = (answer,) if isinstance(answer, Card) else tuple(answer)
     return Solved(request.request_id, cards=tuple(replace(c, request_id=request.request_id) for c in cards))
 

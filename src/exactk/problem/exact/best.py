@@ -12,7 +12,7 @@ import numpy as np
 from exactk.problem.exact.bits import compiled, falling_order, seconds
 from exactk.problem.exact.nodes import search_nodes
 from exactk.problem.exact.pairs import search_pairs
-from exactk.problem.exact.setup import open_candidates
+from exactk.problem.exact.setup import ascend, open_candidates
 
 
 @compiled
@@ -80,19 +80,6 @@ def stand_again(must, held, position, size, card):
     """Turn the places of a card's picks into the card's positions, what must be held first."""
     for k in range(size - 1, -1, -1):
         card[k] = must[k] if k < held else position[card[k - held]]
-
-
-@compiled
-@no_type_check
-def ascend(card, size):
-    """Sort a card's positions."""
-    for k in range(1, size):
-        moving = card[k]
-        at = k
-        while at > 0 and card[at - 1] > moving:
-            card[at] = card[at - 1]
-            at -= 1
-        card[at] = moving
 
 
 @compiled

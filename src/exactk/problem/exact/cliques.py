@@ -13,9 +13,10 @@ from jaxtyping import Bool, Float64, Int64
 
 from exactk.errors import ConfigError, InputError
 from exactk.problem.compiling import num_cores
+from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.best import best_nodes_each, best_pairs_each
 from exactk.problem.exact.count import count_each
-from exactk.problem.exact.exists import completable_each, exists_each
+from exactk.problem.exact.exists import FOUND, OUT_OF_TIME, completable_each, exists_each
 from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import RequestError
@@ -56,23 +57,46 @@ class Ranking(NamedTuple):
     optimal: Bool[np.ndarray, "B"]
 
 
+class Existence(NamedTuple):
+    """Whether each request has a valid card: one where it was found (else -1); `proven` where the answer is certain."""
+
+    card: Int64[np.ndarray, "B K"]
+    found: Bool[np.ndarray, "B"]
+    proven: Bool[np.ndarray, "B"]
+
+
 def exists(requests: Requests) -> Bool[np.ndarray, "B"]:
-    """Whether each request has any valid card."""
+    """Whether each request has any valid card, however long it takes to prove."""
     return can_complete(requests, requests.pinned)
+
+
+def any_card(requests: Requests, deadline: Deadline = ENDLESS, time_limit: float | None = None) -> Existence:
+    """Any valid card of each request, as good as it comes; neither found nor proven where time ran out.
+
+    `time_limit` is in seconds for each request, the deadline for all of them.
+    """
+    cards = np.empty((len(requests), int(requests.card_size.max(initial=0))), np.int64)
+    status = _existence(requests, requests.pinned, cards, deadline, time_limit)
+    return Existence(cards, status == FOUND, status != OUT_OF_TIME)
 
 
 def can_complete(requests: Requests, chosen: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B"]:
     """Whether some valid card holds all of `chosen` (and all pinned positions)."""
-    answer = np.empty(len(chosen), np.bool_)
-    _each(
-        exists_each,
-        32,
-        *_arrays(requests),
-        _plain(chosen),
-        _plain(requests.group),
-        _plain(requests.cap),
-        answer,
-    )
+    status = _existence(requests, chosen, np.empty((len(chosen), 0), np.int64), ENDLESS, None)
+    return np.asarray(status == FOUND)
+
+
+def _existence(
+    requests: Requests,
+    chosen: Bool[np.ndarray, "B N"],
+    cards: Int64[np.ndarray, "B K"],
+    deadline: Deadline,
+    time_limit: float | None,
+) -> Int64[np.ndarray, "B"]:
+    answer = np.empty(len(chosen), np.int64)
+    limit = np.inf if time_limit is None else float(time_limit)
+    given = (_plain(chosen), _plain(requests.group), _plain(requests.cap))
+    _each(exists_each, 32, *_arrays(requests), *given, limit, deadline.ends, cards, answer)
     return answer
 
 

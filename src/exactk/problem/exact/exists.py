@@ -22,6 +22,7 @@ from exactk.problem.exact.bits import (
 )
 from exactk.problem.exact.setup import (
     all_rows,
+    ascend,
     binding_groups,
     join_row,
     members,
@@ -196,8 +197,11 @@ def by_falling_degree(graph, position, m):
 
 @compiled
 @no_type_check
-def exists_each(first, last, graph, present, size, pinned, chosen, group, cap, answer):
-    """Whether a valid card holds `chosen`, for the requests first..last-1."""
+def exists_each(first, last, graph, present, size, pinned, chosen, group, cap, limit, ends, cards, answer):
+    """Whether a valid card holds `chosen`, for the requests first..last-1: NONE, FOUND or OUT_OF_TIME each.
+
+    Each is given `limit` seconds, all together end at `ends`. Where `cards` has columns, the one found is put there.
+    """
     N = graph.shape[1]
     must = np.empty(N, np.int64)
     position = np.empty(N, np.int64)
@@ -207,12 +211,20 @@ def exists_each(first, last, graph, present, size, pinned, chosen, group, cap, a
             graph[b], present[b], size[b], pinned[b], chosen[b], group[b], cap[b], must, position
         )
         left = size[b] - held
-        answer[b] = False
+        answer[b] = NONE
+        for k in range(cards.shape[1]):
+            cards[b, k] = -1
         if held >= 0:
             label, room = binding_groups(group[b], cap[b], must, held, position, m, left)
             group_bits = members(label, len(room), m, (m + 63) >> 6)
-            status = find_any(graph[b], position, m, left, label, room, group_bits, np.inf, clique)
-            answer[b] = status == FOUND
+            deadline = ends
+            if limit < np.inf:
+                deadline = min(ends, seconds() + limit)
+            answer[b] = find_any(graph[b], position, m, left, label, room, group_bits, deadline, clique)
+            if answer[b] == FOUND and cards.shape[1] > 0:
+                for k in range(size[b]):
+                    cards[b, k] = must[k] if k < held else position[clique[k - held]]
+                ascend(cards[b], size[b])
     return 0
 
 

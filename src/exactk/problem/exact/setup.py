@@ -165,3 +165,16 @@ def put_back(i, label, used):
     for c in range(label.shape[0]):
         if label[c, i] >= 0:
             used[label[c, i]] -= 1
+
+
+@compiled
+@no_type_check
+def ascend(card, size):
+    """Sort a card's positions."""
+    for k in range(1, size):
+        moving = card[k]
+        at = k
+        while at > 0 and card[at - 1] > moving:
+            card[at] = card[at - 1]
+            at -= 1
+        card[at] = moving

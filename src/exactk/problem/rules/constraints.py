@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from exactk.errors import ConfigError, InputError
+from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.rules.columns import (
     MISSING_CHOICES,
     TITLE_METRICS,
@@ -21,6 +22,7 @@ from exactk.problem.rules.columns import (
     Columns,
     Missing,
     Number,
+    RequestError,
     TitleMetric,
     VectorMetric,
     Whole,
@@ -28,6 +30,7 @@ from exactk.problem.rules.columns import (
     codes,
     column_of,
     judge_missing,
+    label,
     nearest,
     numbers,
     settle_missing,
@@ -128,12 +131,26 @@ class TitleDistance(FieldRule):
 
     def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
         """Far enough apart, through the shared cache of title pairs."""
+        return self.allowed_within(columns, present, ENDLESS)
+
+    def allowed_within(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline
+    ) -> Bool[np.ndarray, "B N N"]:
+        """The same; long titles are compared piece by piece."""
         # Imported here so that rules without titles need neither rapidfuzz nor compiled code.
-        from exactk.problem.rules.titles import title_pairs
+        from exactk.problem.rules.titles import MOST_LETTERS, title_pairs
 
         values, lacking = self._values(columns, present)
         titles = texts(values, present & ~lacking, self.field, self.name)
-        far = title_pairs(float(self.minimum), self.metric).far_apart(titles)
+        for b, row in enumerate(titles):
+            longest = max(range(len(row)), key=lambda position: len(row[position]))
+            if len(row[longest]) > MOST_LETTERS:
+                raise RequestError(
+                    b,
+                    f'the "{self.field}" of {label(columns, b, longest)} has {len(row[longest]):,} letters; '
+                    f'rule "{self.name}" compares up to {MOST_LETTERS:,}: shorten it',
+                )
+        far = title_pairs(float(self.minimum), self.metric).far_apart(titles, deadline)
         return settle_missing(far, lacking, self.missing)
 
 

@@ -5,6 +5,7 @@ Knows rules and the exact engine; every answer is proven by it, none is guessed 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -12,32 +13,44 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from exactk.errors import ConfigError, InfeasibleError
+from exactk.errors import ConfigError, InfeasibleError, OutOfTimeError
 from exactk.problem.candidates import Wishes
+from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.cliques import best
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import Columns, nearest
 from exactk.problem.rules.rule_set import Constraint, Constraints
 from exactk.problem.rules.sheet import Piece, RuleSheet
 
+PINNED_IN_TIME = 4  # between two looks at the clock: among hundreds of candidates each takes milliseconds
 PINNED_AT_ONCE = 2**22  # pairs weighed in one call when every item left out is tried: 32 MiB of weights
+NOT_SETTLED = "no valid card was found in the time given, nor proven that there is none; give more time"
 MOST_NAMED = 8  # in a message for people; the error itself holds them all
 
 
-def blocking_pieces(sheet: RuleSheet) -> tuple[Piece, ...]:
-    """A minimal set of demands that no card meets: lift any one of them and a card exists.
+class Blocking(NamedTuple):
+    """Demands that no card meets; `minimal` where each was proven to be needed for that, none for want of time."""
+
+    pieces: tuple[Piece, ...]
+    minimal: bool
+
+
+def blocking_pieces(sheet: RuleSheet, deadline: Deadline = ENDLESS) -> Blocking:
+    """Of a request known to have no card, a minimal set of demands that block it: lift any one and a card exists.
 
     Found by trying to lift each in turn, for good where the rest still blocks. The size goes first, so that
     included items that cannot stand together are blamed on themselves and not on K.
     """
-    if sheet.feasible(sheet.pieces()):
-        raise ConfigError("nothing blocks this request: it has a valid card")
     kept = list(sheet.pieces())
+    minimal = True
     for piece in sheet.pieces():
         rest = [other for other in kept if other != piece]
-        if not sheet.feasible(rest):
+        met = sheet.feasible(rest, deadline)
+        if met is None:
+            minimal = False
+        elif not met:
             kept = rest
-    return tuple(kept)
+    return Blocking(tuple(kept), minimal)
 
 
 def blocking_rules(
@@ -51,44 +64,60 @@ def blocking_rules(
     """The names of a minimal set of demands that together block one request (columns with B = 1)."""
     present = np.ones(columns["item_id"].shape, bool) if present is None else present
     sheet = RuleSheet.of(constraints, columns, card_size, present, include, exclude)
-    return tuple(sheet.named(piece) for piece in blocking_pieces(sheet))
+    if sheet.feasible(sheet.pieces()):
+        raise ConfigError("nothing blocks this request: it has a valid card")
+    return tuple(sheet.named(piece) for piece in blocking_pieces(sheet).pieces)
 
 
-def infeasible_error(sheet: RuleSheet, where: str = "", relaxed: Sequence[Any] = ()) -> InfeasibleError:
-    """The error that says what blocks a request, also after all rules that may go have gone."""
+def infeasible_error(
+    sheet: RuleSheet, where: str = "", relaxed: Sequence[Any] = (), deadline: Deadline = ENDLESS
+) -> InfeasibleError:
+    """The error that says what blocks a request, also after all rules that may go have gone.
+
+    Where the deadline comes first, the demands named are more than block it.
+    """
     gone = _rules_named(sheet, relaxed)
     without = f", even without {', '.join(sheet.names[r] for r in gone)}" if gone else ""
     sheet = sheet.without(gone)
-    blocking = tuple(sheet.named(piece) for piece in blocking_pieces(sheet))
+    pieces, minimal = blocking_pieces(sheet, deadline)
+    blocking = tuple(sheet.named(piece) for piece in pieces)
     together = f"together these {len(blocking)} forbid one" if len(blocking) > 1 else "this forbids one"
     more = f"; and {len(blocking) - MOST_NAMED} more" if len(blocking) > MOST_NAMED else ""
     named = "; ".join(blocking[:MOST_NAMED]) + more
-    return InfeasibleError(f"{where}no valid card exists{without}; {together}: {named}", blocking)
+    unsure = "" if minimal else " (no time was left to find out which of them are needed for that)"
+    message = f"{where}no valid card exists{without}; {together}: {named}{unsure}"
+    return InfeasibleError(message, blocking, minimal)
 
 
-def relax(sheet: RuleSheet, order: Sequence[Any]) -> tuple[tuple[str, ...], RuleSheet] | None:
+def relax(
+    sheet: RuleSheet, order: Sequence[Any], deadline: Deadline = ENDLESS
+) -> tuple[tuple[str, ...], RuleSheet] | None:
     """Let rules go in the caller's order until a card exists, then take back those that need not have gone.
 
     `order` holds rules, their names, or their types ("title_distance": all of that type). Returns the names
-    of the rules let go and the request without them; None where letting all of them go does not help.
+    of the rules let go and the request without them; None where letting all of them go does not help. What is
+    not settled in a fair share of the time counts as no card, so that a rule more goes.
     """
     gone: list[int] = []
     for r in _rules_named(sheet, order):
-        if _feasible_without(sheet, gone):
+        if _feasible_without(sheet, gone, deadline.part(0.5)):
             break
         gone.append(r)
-    if not _feasible_without(sheet, gone):
+    met = _feasible_without(sheet, gone, deadline)
+    if met is None:
+        raise OutOfTimeError(NOT_SETTLED)
+    if not met:
         return None
     for r in gone.copy():
         fewer = [other for other in gone if other != r]
-        if _feasible_without(sheet, fewer):
+        if _feasible_without(sheet, fewer, deadline.part(0.5)):
             gone = fewer
     return tuple(sheet.names[r] for r in gone), sheet.without(gone)
 
 
-def _feasible_without(sheet: RuleSheet, gone: Sequence[int]) -> bool:
+def _feasible_without(sheet: RuleSheet, gone: Sequence[int], deadline: Deadline) -> bool | None:
     left = sheet.without(gone)
-    return left.feasible(left.pieces())
+    return left.feasible(left.pieces(), deadline)
 
 
 def check_relaxable(constraints: Constraints, order: Sequence[Any]) -> None:
@@ -124,8 +153,8 @@ class WhyNot:
     """Why an item is not in a card: whom it may not join, and what the best card that holds it would cost.
 
     `cost` is that loss of value, `instead` that card; both None where no valid card holds the item, and then
-    `blocking` is a minimal set of demands that rule it out. `exact` is False where a time limit ended the
-    search: the cost is then at most the one given.
+    `blocking` is a minimal set of demands that rule it out. `exact` is False where time ran out: the cost is then
+    at most the one given, or unknown, and `blocking` may name more than is needed.
     """
 
     item: Any
@@ -149,9 +178,8 @@ class WhyNot:
     def __str__(self) -> str:
         joined = "; ".join(f"not with {other.item!r} ({', '.join(other.rules)})" for other in self.conflicts)
         if self.cost is None:
-            verdict = (
-                f"in no valid card: {'; '.join(self.blocking)}" if self.blocking else "no card found in time"
-            )
+            named = "; ".join(self.blocking)
+            verdict = f"in no valid card: {named}" if named else "not finished in the time given"
         else:
             most = "" if self.exact else "at most "
             verdict = f"the best card with it is worth {most}{self.cost:.6g} less"
@@ -164,9 +192,12 @@ def why_not(
     node_weights: Float64[np.ndarray, "N"],
     pair_weights: Float64[np.ndarray, "N N"] | None = None,
     positions: Sequence[int] | None = None,
-    time_limit: float | None = None,
+    deadline: Deadline = ENDLESS,
 ) -> tuple[WhyNot, ...]:
-    """Why each of `positions` (all that are not in the card, where not said) is not in this best card."""
+    """Why each of `positions` (all that are not in the card, where not said) is not in this best card.
+
+    Each may take an equal share of the time left; what is not finished by then says so.
+    """
     left_out = [p for p in np.flatnonzero(sheet.present).tolist() if p not in set(card)]
     asked = left_out if positions is None else [p for p in positions if p in left_out]
     value = card_value(card, node_weights, pair_weights)
@@ -174,22 +205,30 @@ def why_not(
     N = len(sheet.present)
     reasons: list[WhyNot] = []
     at_once = max(1, PINNED_AT_ONCE // N**2)
+    if deadline.ends < math.inf:
+        at_once = min(at_once, PINNED_IN_TIME)
     for start in range(0, len(asked), at_once):
         part = asked[start : start + at_once]
+        if deadline.passed:
+            reasons += [
+                WhyNot(sheet.item_ids[p], _conflicts(sheet, card, p), None, None, exact=False) for p in part
+            ]
+            continue
         found = best(
             _pinned(request, part),
             np.tile(node_weights, (len(part), 1)),
             None if pair_weights is None else np.tile(pair_weights, (len(part), 1, 1)),
-            time_limit,
+            deadline.part(1 / (len(asked) - start)).limit(),
         )
         for row, position in enumerate(part):
             cost = instead = None
+            exact = bool(found.optimal[row])
             blocking: tuple[str, ...] = ()
             if found.found[row]:
                 cost = max(value - float(found.weight[row]), 0.0)
                 instead = tuple(sheet.item_ids[p] for p in found.card[row].tolist() if p >= 0)
-            elif found.optimal[row]:
-                blocking = _ruling_out(sheet, position)
+            elif exact:
+                blocking, exact = _ruling_out(sheet, position, deadline)
             reasons.append(
                 WhyNot(
                     sheet.item_ids[position],
@@ -197,7 +236,7 @@ def why_not(
                     cost,
                     instead,
                     blocking,
-                    bool(found.optimal[row]),
+                    exact,
                 )
             )
     return tuple(reasons)
@@ -224,11 +263,12 @@ def _pinned(request: Requests, positions: Sequence[int]) -> Requests:
     return replace(copies, pinned=pinned)
 
 
-def _ruling_out(sheet: RuleSheet, position: int) -> tuple[str, ...]:
-    """What keeps an item out of every card; that it was asked for goes without saying."""
+def _ruling_out(sheet: RuleSheet, position: int, deadline: Deadline) -> tuple[tuple[str, ...], bool]:
+    """What keeps an item out of every card (that it was asked for goes without saying), and whether it is minimal."""
     demand = Piece("include", position)
     asked = sheet.including(position)
-    return tuple(asked.named(piece) for piece in blocking_pieces(asked) if piece != demand)
+    pieces, minimal = blocking_pieces(asked, deadline)
+    return tuple(asked.named(piece) for piece in pieces if piece != demand), minimal
 
 
 def _conflicts(sheet: RuleSheet, card: Sequence[int], position: int) -> tuple[Conflict, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from exactk.errors import ConfigError, InputError
+from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.rules.columns import Columns, PairFunction, RequestError, column_of, flat_ids, label
 from exactk.problem.rules.rule_set import Constraint
 
@@ -185,11 +186,19 @@ class Rule(Constraint):
 
     def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
         """The function's verdict on every pair, asked both ways round and refused where the two differ."""
+        return self.allowed_within(columns, present, ENDLESS)
+
+    def allowed_within(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline
+    ) -> Bool[np.ndarray, "B N N"]:
+        """The same, with a look at the clock before each item's pairs."""
         if self.on == "card":
             return super().allowed(columns, present)
         seen = {name: column_of(columns, name, self.name) for name in self.fields or columns}
         verdict = (
-            self._at_once(seen, present) if self.vectorised else self._one_by_one(seen, columns, present)
+            self._at_once(seen, present)
+            if self.vectorised
+            else self._one_by_one(seen, columns, present, deadline)
         )
         both = present[:, :, None] & present[:, None, :] & ~np.eye(present.shape[1], dtype=bool)
         crooked = np.argwhere((verdict != verdict.transpose(0, 2, 1)) & both)
@@ -215,7 +224,7 @@ class Rule(Constraint):
             ) from None
 
     def _one_by_one(
-        self, seen: Columns, columns: Columns, present: Bool[np.ndarray, "B N"]
+        self, seen: Columns, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline
     ) -> Bool[np.ndarray, "B N N"]:
         B, N = present.shape
         verdict = np.zeros((B, N, N), bool)
@@ -223,6 +232,7 @@ class Rule(Constraint):
             here = np.flatnonzero(present[b]).tolist()
             rows = {p: {name: values[b, p] for name, values in seen.items()} for p in here}
             for i in here:
+                deadline.check(f'rule "{self.name}" was not asked about all pairs')
                 for j in here:
                     if i == j:
                         continue

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Int32
 from exactk.errors import ConfigError
 from exactk.problem.brief import Brief, joined
 from exactk.problem.candidates import Wishes, check_candidates, check_columns, sizes, wished_positions
+from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import Columns, RequestError, Sizes, nearest
 from exactk.problem.ties import tie_keys
@@ -63,6 +64,15 @@ class Constraint(ABC):
         """True where two candidates may share a card; the diagonal and absent candidates mean nothing."""
         B, N = present.shape
         return np.ones((B, N, N), bool)
+
+    def allowed_within(
+        self,
+        columns: Columns,
+        present: Bool[np.ndarray, "B N"],
+        deadline: Deadline,  # noqa: ARG002 - most rules are read in no time
+    ) -> Bool[np.ndarray, "B N N"]:
+        """The same; rules that may take long look at the clock meanwhile, and raise OutOfTimeError."""
+        return self.allowed(columns, present)
 
     def brief(
         self,
@@ -178,12 +188,14 @@ class Constraints:
         """Every column some rule reads, each once."""
         return tuple(dict.fromkeys(name for rule in self.rules for name in rule.fields))
 
-    def graph(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+    def graph(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline = ENDLESS
+    ) -> Bool[np.ndarray, "B N N"]:
         """Who may share a card with whom: all rules together, present candidates only, diagonal False."""
         graph: np.ndarray = present[:, :, None] & present[:, None, :]  # B N N
         for rule in self.rules:
             if rule.speaks_of_pairs:
-                graph &= rule.allowed(columns, present)
+                graph &= rule.allowed_within(columns, present, deadline)
         N = present.shape[1]
         graph[:, np.arange(N), np.arange(N)] = False
         return graph
@@ -230,6 +242,7 @@ class Constraints:
         include: Wishes = None,
         exclude: Wishes = None,
         ties_by_id: bool = True,
+        deadline: Deadline = ENDLESS,
     ) -> Requests:
         """Checked requests for search. `include`, `exclude`: per request, ids that must or must not be in.
 
@@ -244,7 +257,7 @@ class Constraints:
         present = present & ~barred
         group, cap = self.caps(columns, present)
         brief = self.brief(columns, present, card_size)
-        graph = self.graph(columns, present)
+        graph = self.graph(columns, present, deadline)
         keys = tie_keys(columns["item_id"]) if ties_by_id else None
         return Requests(graph, present, card_size, pinned, group, cap, brief, keys)
 

@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
 from exactk.problem.candidates import Wishes, wished_positions
-from exactk.problem.exact.cliques import exists
+from exactk.problem.deadline import ENDLESS, Deadline
+from exactk.problem.exact.cliques import any_card
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import Columns
 from exactk.problem.rules.rule_set import Constraint, Constraints
@@ -53,6 +54,7 @@ class RuleSheet:
         include: Wishes = None,
         exclude: Wishes = None,
         ties_by_id: bool = True,
+        deadline: Deadline = ENDLESS,
     ) -> RuleSheet:
         """Lay out a request that `Constraints.requests` accepted (columns with B = 1)."""
         pinned, barred = wished_positions(columns, present, include, exclude)
@@ -70,7 +72,9 @@ class RuleSheet:
         return cls(
             rules=constraints.rules,
             names=constraints.names,
-            allowed=np.array([rule.allowed(columns, present)[0] for rule in lenient], bool).reshape(R, N, N),
+            allowed=np.array(
+                [rule.allowed_within(columns, present, deadline)[0] for rule in lenient], bool
+            ).reshape(R, N, N),
             group=group,
             cap=np.array([N if rule.cap is None else rule.cap for rule in lenient], np.int32),
             present=present[0],
@@ -127,10 +131,13 @@ class RuleSheet:
             tie_key=None if self.tie_key is None else self.tie_key[None],
         )
 
-    def feasible(self, demands: Collection[Piece]) -> bool:
-        """Whether a card meets these demands."""
+    def feasible(self, demands: Collection[Piece], deadline: Deadline = ENDLESS) -> bool | None:
+        """Whether a card meets these demands; None where the deadline came before that was proven."""
         requests = self.requests(demands)
-        return bool(requests.card_size[0] == 0 or exists(requests)[0])
+        if requests.card_size[0] == 0:
+            return True
+        answer = any_card(requests, deadline)
+        return bool(answer.found[0]) if answer.proven[0] else None
 
     def including(self, position: int) -> RuleSheet:
         """The same request, one more item demanded."""

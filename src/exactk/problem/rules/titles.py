@@ -9,6 +9,7 @@ delete-match-insert costs 2/3, and NED is 2/3.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -21,11 +22,17 @@ from numba import njit
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
+from exactk.problem.compiling import compiled
+from exactk.problem.deadline import ENDLESS, Deadline
+from exactk.problem.exact.bits import seconds
+
 UNKNOWN, FAR, NEAR = 0, 1, 2
 CACHED_TITLES = 4096  # one byte per pair of them: 16 MiB per rule at most
 MOST_REMEMBERED = 12_000  # 144 MB
 BLOCK = 128  # titles compared with all others at a time
 FINEST_THRESHOLD = 10**9
+MOST_LETTERS = 10_000  # of a title: comparing two such takes milliseconds, and nothing can end it before
+AT_ONCE = 4_000_000  # steps of 64 letters each between two looks at the clock: some milliseconds
 
 
 def as_fraction(minimum: float) -> Fraction:
@@ -49,15 +56,42 @@ def levenshtein(first: str, second: str) -> float:
 
 
 def far_apart(
-    rows: Sequence[str], titles: Sequence[str], minimum: float, metric: str
+    rows: Sequence[str], titles: Sequence[str], minimum: float, metric: str, deadline: Deadline = ENDLESS
 ) -> Bool[np.ndarray, "R N"]:
     """Whether each of `rows` is at least `minimum` away from each of `titles`.
 
     For NED, one Levenshtein distance d (fast, for all pairs) settles most pairs: with lengths n and m,
     2d/(n+m+d) <= NED <= d/max(n, m). A path of weight w has length at most (n+m+w)/2, which gives the left
     side; the cheapest path has length at least max(n, m), which gives the right one. Only pairs with the
-    threshold between the two get a dynamic programme of their own.
+    threshold between the two get a dynamic programme of their own. Long work is done in pieces, with looks at the
+    clock between them.
     """
+    if deadline.ends == math.inf or _steps(rows, titles) <= AT_ONCE:
+        return _far_apart(rows, titles, minimum, metric, deadline)
+    far = np.empty((len(rows), len(titles)), bool)
+    for r, row in enumerate(rows):
+        start = 0
+        while start < len(titles):
+            deadline.check(
+                f"the distances of titles of up to {max(map(len, titles)):,} letters were not finished"
+            )
+            end, steps = start, 0
+            while end < len(titles) and (end == start or steps <= AT_ONCE):
+                steps += _steps([row], titles[end : end + 1])
+                end += 1
+            far[r, start:end] = _far_apart([row], titles[start:end], minimum, metric, deadline)[0]
+            start = end
+    return far
+
+
+def _steps(rows: Sequence[str], titles: Sequence[str]) -> int:
+    """How many steps of 64 letters comparing all of them takes."""
+    return sum(len(row) // 64 + 1 for row in rows) * sum(len(title) + 1 for title in titles)
+
+
+def _far_apart(
+    rows: Sequence[str], titles: Sequence[str], minimum: float, metric: str, deadline: Deadline
+) -> Bool[np.ndarray, "R N"]:
     threshold = as_fraction(minimum)
     p, q = threshold.numerator, threshold.denominator
     # A copy: rapidfuzz leaves its vector path when both lists are one object (50 x 50 in 150 us, not 50).
@@ -73,7 +107,13 @@ def far_apart(
         if len(row):
             row_codes, row_starts = _joined(rows)
             codes, starts = _joined(titles)
-            far[row, column] = _reach_threshold(row_codes, row_starts, row, codes, starts, column, p, q)
+            verdicts = np.zeros(len(row), np.bool_)
+            done = _reach_threshold(
+                row_codes, row_starts, row, codes, starts, column, p, q, deadline.ends, verdicts
+            )
+            if not done:
+                deadline.check(f"the distances of {len(row)} pairs of titles were not finished")
+            far[row, column] = verdicts
     far[(longer == 0) & (p > 0)] = False  # two empty texts are at distance 0, though 0/0 meets any bound
     return far
 
@@ -89,19 +129,25 @@ class TitlePairs:
         self.verdict = np.zeros((capacity, capacity), np.uint8)
         self.lock = threading.Lock()
 
-    def far_apart(self, requests: Sequence[Sequence[str]]) -> Bool[np.ndarray, "B N N"]:
-        """For each request, which of its titles are far enough apart; all have equally many titles."""
+    def far_apart(
+        self, requests: Sequence[Sequence[str]], deadline: Deadline = ENDLESS
+    ) -> Bool[np.ndarray, "B N N"]:
+        """For each request, which of its titles are far enough apart; all have equally many titles.
+
+        Requests whose titles take long are compared aside: nobody waits for them, and nobody would ask again.
+        """
         num_titles = len(requests[0]) if requests else 0
         far = np.empty((len(requests), num_titles, num_titles), bool)
         at_once = self.capacity // max(num_titles, 1)
-        if at_once == 0:
-            for b, titles in enumerate(requests):
-                far[b] = far_apart(titles, titles, self.minimum, self.metric)
-            return far
-        with self.lock:
-            for start in range(0, len(requests), at_once):
-                part = requests[start : start + at_once]
-                far[start : start + at_once] = self._look_up(part)
+        slow = [at_once == 0 or _steps(titles, titles) > AT_ONCE for titles in requests]
+        for b in np.flatnonzero(slow).tolist():
+            far[b] = far_apart(requests[b], requests[b], self.minimum, self.metric, deadline)
+        quick = [b for b, takes_long in enumerate(slow) if not takes_long]
+        for start in range(0, len(quick), max(at_once, 1)):
+            part = quick[start : start + at_once]
+            deadline.check("the distances of the titles were not finished")
+            with self.lock:
+                far[part] = self._look_up([requests[b] for b in part])
         return far
 
     def remember(self, titles: Iterable[str]) -> bool:
@@ -174,11 +220,14 @@ def _joined(titles: Sequence[str]) -> tuple[Int32[np.ndarray, "L"], Int64[np.nda
     return _code_points("".join(titles)), starts
 
 
-@njit(cache=True, nogil=True)
+@compiled
 @no_type_check
-def _reach_threshold(row_codes, row_starts, row, codes, starts, column, p, q):
-    """Whether NED >= p/q, pair by pair: one programme decides if any path has q * weight < p * length."""
-    far = np.empty(len(row), np.bool_)
+def _reach_threshold(row_codes, row_starts, row, codes, starts, column, p, q, ends, far):
+    """Whether NED >= p/q, pair by pair: one programme decides if any path has q * weight < p * length.
+
+    Returns whether all was done before the clock showed `ends`.
+    """
+    cells = 0
     for pair in range(len(row)):
         a = row_codes[row_starts[row[pair]] : row_starts[row[pair] + 1]]
         b = codes[starts[column[pair]] : starts[column[pair] + 1]]
@@ -186,6 +235,11 @@ def _reach_threshold(row_codes, row_starts, row, codes, starts, column, p, q):
         for j in range(len(b) + 1):
             least[j] = j * (q - p)
         for i in range(len(a)):
+            cells += len(b) + 1
+            if cells > 1_000_000:
+                if seconds() >= ends:
+                    return False
+                cells = 0
             diagonal = least[0]
             least[0] += q - p
             for j in range(len(b)):
@@ -194,7 +248,7 @@ def _reach_threshold(row_codes, row_starts, row, codes, starts, column, p, q):
                 least[j + 1] = min(step, min(above, least[j]) + q - p)
                 diagonal = above
         far[pair] = least[len(b)] >= 0
-    return far
+    return True
 
 
 @njit(cache=True, nogil=True)
