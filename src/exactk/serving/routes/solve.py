@@ -81,7 +81,7 @@ def solved(asked: SolveRequest, budget: float) -> Card:
         asked.k,
         pairs,
         constraints=constraints,
-        items=frame_of(items, constraints.fields),
+        items=None if asked.items is None else frame_of(items, constraints.fields),
         include=asked.include,
         exclude=asked.exclude,
         relax=asked.relax or (),
@@ -105,12 +105,12 @@ def _straight(
         asked.k,
         include=[asked.include] if asked.include else None,
         exclude=[asked.exclude] if asked.exclude else None,
+        ties_by_id=asked.items is not None,
     )
     solution = cliques.best(requests, scores[None], None if pairs is None else pairs[None], time_limit=budget)
     if not solution.found[0]:
         return None
-    # By score, as `solve` orders them; equal ones by position.
-    positions = sorted(solution.card[0].tolist(), key=lambda place: (-asked.scores[place], place))
+    positions = solution.card[0].tolist()
     return Card(
         items=tuple(items[place]["item_id"] for place in positions),
         positions=tuple(positions),
