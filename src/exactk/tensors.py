@@ -6,7 +6,7 @@ Knows no network: everything that learns, and nothing that only answers, comes t
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,17 @@ from torch import Tensor
 from exactk.problem.batch import Batch
 from exactk.problem.brief import Brief
 from exactk.problem.graph import Requests
+
+
+class Facts(NamedTuple):
+    """What about a batch steers Python: to know it, somebody must read it from the device."""
+
+    all_safe: bool
+    complete: bool  # every pair of present positions is allowed, in every request
+    has_pins: bool
+    ragged: bool  # card sizes differ
+    all_present: bool
+    longest: int  # the largest card size
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,7 @@ class TensorBatch:
     clicked_position: Int[Tensor, "B"] | None = None
     propensity: Float[Tensor, "B"] | None = None
     brief: Brief | None = None  # arrays still: only the exact engine reads it
+    facts: Facts | None = None  # where they are known nothing is read: a recorded CUDA graph cannot look
 
     @classmethod
     def of(cls, batch: Batch, device: torch.device | str = "cpu") -> TensorBatch:
@@ -59,11 +71,11 @@ class TensorBatch:
         if brief is not None:
             brief = brief.rows(index if isinstance(index, slice) else index.cpu().numpy())
         some: dict[str, Any] = {name: tensor[index] for name, tensor in self.named().items()}
-        return replace(self, **some, brief=brief)
+        return replace(self, **some, brief=brief, facts=None)
 
     def named(self) -> dict[str, Tensor]:
         """The tensors there are, by field."""
-        held = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "brief"}
+        held = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("brief", "facts")}
         return {name: tensor for name, tensor in held.items() if tensor is not None}
 
     def arrays(self) -> Batch:

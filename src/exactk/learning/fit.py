@@ -121,7 +121,7 @@ class _Run:
         self.optimiser = Optimiser(task.module, settings.learning_rate, settings.weight_decay)
         self.generator = Generator(settings.device).manual_seed(settings.seed)
         self.ranks = ranks.current()
-        self.lesson: Callable[[TensorBatch, float, Generator], Step] = task.loss
+        self.loss: Callable[[TensorBatch, float, Generator], Step] = task.loss
         self.recorder: Recorder | None = None
         if task.recordable and self.device.type == "cuda" and self.ranks.world == 1:
             self.recorder = Recorder(task.loss, self.optimiser.parameters, self.generator)
@@ -152,7 +152,7 @@ class _Run:
             self.generator.manual_seed(self.ranks.seed(self.settings.seed + 1, self.step))
         step = None if self.recorder is None else self.recorder(batch)
         if step is None:
-            step = self.lesson(batch, self.step / self.total_steps, self.generator)
+            step = self.loss(batch, self.step / self.total_steps, self.generator)
         if not step.has_gradients:
             self.optimiser.zero_grad()
             weight = self.task.weight(self.batch)
@@ -255,8 +255,8 @@ class _Run:
         for listener in self.listeners:
             listener.begin(self.task.name, self.step)
         if self.ranks.world > 1 and not self.done:
-            self.lesson = DistributedDataParallel(
-                _Lesson(self.task), broadcast_buffers=False, find_unused_parameters=True
+            self.loss = DistributedDataParallel(
+                _Loss(self.task), broadcast_buffers=False, find_unused_parameters=True
             )
 
     def save_if_due(self) -> None:
@@ -305,7 +305,7 @@ class _Run:
         return f"{where} and saved in {self.path.parent}; the same call with resume=True (--resume) goes on from here"
 
 
-class _Lesson(nn.Module):
+class _Loss(nn.Module):
     """A task's loss as the forward pass of a module, which is what torch averages gradients over ranks for."""
 
     def __init__(self, task: Task) -> None:

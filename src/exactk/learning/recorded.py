@@ -15,8 +15,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from exactk.models.policy import Policy
-from exactk.search.feasible import Facts, Feasible, assuming
-from exactk.tensors import TensorBatch
+from exactk.search.feasible import Feasible
+from exactk.tensors import Facts, TensorBatch
 
 if TYPE_CHECKING:
     from exactk.learning.fit import Step
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 USUAL = 2  # batches of a kind that are learned from as usual before it is recorded: libraries settle, memory is found
 MOST_KINDS = 4  # recorded: each keeps the memory of a whole step
 
-Lesson = Callable[[TensorBatch, float, Generator], "Step"]
+Loss = Callable[[TensorBatch, float, Generator], "Step"]
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Recording:
 class Recorder:
     """Takes steps on a GPU: as usual at first, then recorded, one recording for each kind of batch."""
 
-    def __init__(self, lesson: Lesson, parameters: Sequence[nn.Parameter], generator: Generator) -> None:
-        self.lesson, self.parameters, self.generator = lesson, parameters, generator
+    def __init__(self, loss: Loss, parameters: Sequence[nn.Parameter], generator: Generator) -> None:
+        self.loss, self.parameters, self.generator = loss, parameters, generator
         self.met: dict[Any, int] = {}
         self.recordings: dict[Any, Recording] = {}
 
@@ -69,20 +69,19 @@ class Recorder:
     def record(self, batch: TensorBatch, facts: Facts) -> Recording:
         """Walk through one step without taking it: weights and random numbers stay where they are."""
         cloned: dict[str, Any] = {name: t.clone() for name, t in batch.named().items()}
-        held = replace(batch, **cloned)
+        held = replace(batch, **cloned, facts=facts)
         randomness = self.generator.get_state(), torch.cuda.get_rng_state()
         graph: Any = torch.cuda.CUDAGraph()
         side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        with assuming(facts):
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                self._walk(held)
-            torch.cuda.current_stream().wait_stream(side)
-            self.generator.set_state(randomness[0])
-            torch.cuda.set_rng_state(randomness[1])
-            graph.register_generator_state(self.generator)
-            with torch.cuda.graph(graph):
-                step = self._walk(held)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._walk(held)
+        torch.cuda.current_stream().wait_stream(side)
+        self.generator.set_state(randomness[0])
+        torch.cuda.set_rng_state(randomness[1])
+        graph.register_generator_state(self.generator)
+        with torch.cuda.graph(graph):
+            step = self._walk(held)
         figures = {name: value.detach() for name, value in step.figures.items()}
         told = step._replace(loss=step.loss.detach(), figures=figures, has_gradients=True)
         return Recording(graph, held, told, [p.grad for p in self.parameters])
@@ -90,7 +89,7 @@ class Recorder:
     def _walk(self, batch: TensorBatch) -> Step:
         for parameter in self.parameters:
             parameter.grad = None
-        step = self.lesson(batch, 0.0, self.generator)
+        step = self.loss(batch, 0.0, self.generator)
         step.loss.backward()  # type: ignore[no-untyped-call]
         return step
 

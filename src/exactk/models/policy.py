@@ -20,7 +20,6 @@ from exactk.models.initial import initialise
 from exactk.models.inputs import InputLayer, Vectors
 from exactk.models.pairvalue import PairValue
 from exactk.models.pointer import Encoded, Pointer, State
-from exactk.search.feasible import assumed
 from exactk.search.steps import Steps
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
@@ -68,8 +67,7 @@ class Policy(nn.Module):
 
     def encode(self, batch: TensorBatch) -> Encoded:
         """The requests' graphs as node embeddings and keys."""
-        known = assumed()
-        whole = bool(batch.present.all()) if known is None else known.all_present
+        whole = bool(batch.present.all()) if batch.facts is None else batch.facts.all_present
         present = None if whole else batch.present
         encoded = self.pointer.encode(self.encoder(self.inputs(batch), present), present)
         return encoded if self.affinity is None else encoded._replace(affinity=self.affinity(batch))

@@ -17,7 +17,6 @@ from exactk.models.ensemble import Ensemble
 from exactk.models.initial import initialise
 from exactk.models.inputs import CommonVectors
 from exactk.models.pairvalue import PairValue
-from exactk.search.feasible import assumed
 from exactk.settings.config import Config, InputSizes, RewardConfig
 from exactk.tensors import TensorBatch
 
@@ -39,8 +38,8 @@ class PnnReward(nn.Module):
 
     def forward(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
         """Logits of cards, each of exactly the K items the network was made for."""
-        looked = assumed() is None and bool((cards < 0).any())
-        if cards.shape[2] != self.card_size or looked:
+        short = batch.facts is None and bool((cards < 0).any())
+        if cards.shape[2] != self.card_size or short:
             raise InputError(
                 f"a reward of kind pnn made for {self.card_size} judges cards of exactly {self.card_size} items; "
                 "reward.kind=set takes any size"

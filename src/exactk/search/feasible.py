@@ -5,9 +5,6 @@ Knows neither models nor scores. The same mask serves sampling, likelihood, gree
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -19,7 +16,7 @@ from torch import Tensor
 from exactk.errors import InfeasibleError
 from exactk.problem.graph import Requests
 from exactk.search.lookahead import ask_engine, cheap_bounds
-from exactk.tensors import TensorBatch
+from exactk.tensors import Facts, TensorBatch
 
 
 class Prefix(NamedTuple):
@@ -27,35 +24,6 @@ class Prefix(NamedTuple):
 
     open: Bool[Tensor, "B S N"]
     cards: Int[Tensor, "B S t"]
-
-
-class Facts(NamedTuple):
-    """What about a batch steers Python: to know it, somebody must read it from the device."""
-
-    all_safe: bool
-    complete: bool  # every pair of present positions is allowed, in every request
-    has_pins: bool
-    ragged: bool  # card sizes differ
-    all_present: bool
-    longest: int  # the largest card size
-
-
-_assumed: ContextVar[Facts | None] = ContextVar("assumed", default=None)
-
-
-@contextmanager
-def assuming(facts: Facts) -> Iterator[None]:
-    """Within, every batch is taken to be of this kind and nothing is read: a recorded CUDA graph cannot look."""
-    token = _assumed.set(facts)
-    try:
-        yield
-    finally:
-        _assumed.reset(token)
-
-
-def assumed() -> Facts | None:
-    """What is to be taken for granted, if anything is."""
-    return _assumed.get()
 
 
 @dataclass(frozen=True)
@@ -91,7 +59,7 @@ class Feasible:
             open_ = open_ & ((batch.cap.unsqueeze(-1) > 0) | (batch.group < 0)).all(1)
         pinned = batch.pinned.any(-1)
         safe = (open_.sum(-1) > shut) & ~pinned
-        facts = _assumed.get()
+        facts = batch.facts
         if facts is None:  # one look at the device for everything that steers Python
             sizes = batch.card_size
             steering = [safe.all(), missing.max() == 0, pinned.any(), sizes.max() != sizes.min()]
