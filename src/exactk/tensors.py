@@ -47,6 +47,18 @@ class TensorBatch:
     clicked: Bool[Tensor, "B"] | None = None
     clicked_position: Int[Tensor, "B"] | None = None
     propensity: Float[Tensor, "B"] | None = None
+    candidate_numbers: Float[Tensor, "B N Fc"] | None = None
+    candidate_categories: Int[Tensor, "B N Cc"] | None = None
+    context_numbers: Float[Tensor, "B Fx"] | None = None
+    context_categories: Int[Tensor, "B Cx"] | None = None
+    item_categories: Int[Tensor, "B N Ci"] | None = None
+    user_categories: Int[Tensor, "B Cu"] | None = None
+    item_vectors: Float[Tensor, "B N V"] | None = None
+    pair_features: Float[Tensor, "B N N P"] | None = None
+    score: Float[Tensor, "B N"] | None = None
+    position: Float[Tensor, "B N"] | None = None
+    clicks: Float[Tensor, "B N"] | None = None
+    reward: Float[Tensor, "B N"] | None = None
     brief: Brief | None = None  # arrays still: only the exact engine reads it
     facts: Facts | None = None  # where they are known nothing is read: a recorded CUDA graph cannot look
 

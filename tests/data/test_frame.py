@@ -183,7 +183,6 @@ GOOD = {
         ({"card": ["a", None]}, "card", "an item is missing"),
         ({"clicked": None}, "clicked", "a value is missing"),
         ({"clicked": False}, "clicked_item", "an item is named though nothing was clicked"),
-        ({"clicked_item": "c"}, "clicked_item", "the clicked item is not on the card"),
         ({"clicked_item": "z"}, "clicked_item", "the clicked item is not on the card"),
         ({"propensity": 1.5}, "propensity", "is no probability above 0 and at most 1"),
         ({"split": "holdout"}, "split", "is none of train, valid, test"),
@@ -233,11 +232,22 @@ def test_rows_of_items_count_as_rows_when_their_request_is_dropped(tmp_path: Pat
     assert (report.impressions, report.rows_read - report.rows_dropped) == (3, len(rows) - 3)
 
 
-def test_several_clicks_keep_the_first_and_say_so(tmp_path: Path) -> None:
+def test_several_clicks_are_all_kept_and_the_first_names_the_card(tmp_path: Path) -> None:
     rows = [{"request_id": 0, "user_id": 1, "item_id": i, "clicked": i > 1} for i in range(4)]
-    report = build_frame(tmp_path / "log", pd.DataFrame(rows))
-    assert Dataset.open(tmp_path / "log").impressions()["clicked_item"].to_pylist() == [2]
-    assert report.notes["several items of a request clicked, the first one kept"]["rows"] == 1
+    build_frame(tmp_path / "log", pd.DataFrame(rows))
+    (row,) = Dataset.open(tmp_path / "log").impressions().to_pylist()
+    assert (row["clicked_item"], row["clicked_items"]) == (2, [2, 3])
+
+
+def test_a_click_outside_the_card_is_a_click_of_the_list_and_noted(tmp_path: Path) -> None:
+    report = build_frame(
+        tmp_path / "log", pa.Table.from_pylist([GOOD, GOOD | {"request_id": 1, "clicked_item": "c"}])
+    )
+    dataset = Dataset.open(tmp_path / "log")
+    assert dataset.clicked.tolist() == [True, False]
+    assert dataset.impressions()["clicked_items"].to_pylist() == [["a"], ["c"]]
+    assert report.notes["a click outside the card, kept as a click of the list"]["rows"] == 1
+    assert dataset.signal.outside_clicks == 1
 
 
 @pytest.mark.parametrize(
@@ -327,7 +337,7 @@ def test_rules_are_evaluated_once_and_recorded(tmp_path: Path) -> None:
     assert dataset.constraints == rules
     graph = dataset.batch(dataset.vocabulary()).graph[1]
     assert graph.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
-    assert dataset.impressions().drop_columns(["graph"]).to_pylist() == [GOOD, GOOD]
+    assert dataset.impressions().select(list(GOOD)).to_pylist() == [GOOD, GOOD]
 
 
 def test_ids_can_be_kept_as_text(tmp_path: Path) -> None:

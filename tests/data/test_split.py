@@ -41,9 +41,11 @@ def test_every_split_parts_the_log_and_loses_nothing(dataset: Dataset, by: Metho
 
 
 def test_a_random_split_has_the_asked_for_shares(dataset: Dataset) -> None:
-    assert [len(part) for part in dataset.split(seed=1)] == [320, 40, 40]
-    assert [len(part) for part in dataset.split(valid=0.25, test=0.5)] == [100, 100, 200]
-    assert dataset.split(seed=1)[2].rows.tolist() != dataset.split(seed=2)[2].rows.tolist()
+    assert [len(part) for part in dataset.split("random", seed=1)] == [320, 40, 40]
+    assert [len(part) for part in dataset.split("random", valid=0.25, test=0.5)] == [100, 100, 200]
+    assert (
+        dataset.split("random", seed=1)[2].rows.tolist() != dataset.split("random", seed=2)[2].rows.tolist()
+    )
 
 
 def test_split_by_user_puts_a_user_on_one_side(dataset: Dataset) -> None:

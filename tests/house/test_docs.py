@@ -17,6 +17,7 @@ import typer
 
 import exactk
 from exactk.cli import app
+from exactk.data.roles import Columns
 from exactk.problem.rules.constraints import Constraints
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,9 +67,13 @@ def test_the_python_of_a_page_runs(page: Path, shown: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("page", pages_with("toml"))
-def test_the_rules_of_a_page_are_rules(page: Path) -> None:
+def test_the_rules_of_a_page_are_rules_and_its_columns_columns(page: Path) -> None:
     for block in blocks(page, "toml"):
-        assert Constraints.from_dict(tomllib.loads(block)).names
+        described = tomllib.loads(block)
+        if "roles" in described:
+            assert Columns.from_dict(described).candidate.names
+        else:
+            assert Constraints.from_dict(described).names
 
 
 def commands() -> Iterator[Any]:

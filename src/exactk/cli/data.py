@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +15,7 @@ from exactk.errors import InputError
 
 if TYPE_CHECKING:
     from exactk.data.dataset import Dataset
+    from exactk.data.roles import Columns
     from exactk.problem.rules.constraints import Constraints
 
 data = typer.Typer(help="Build, describe and audit dataset folders.", no_args_is_help=True)
@@ -24,6 +26,7 @@ data.add_typer(build, name="build")
 OUT = typer.Option(..., "--out", help="The dataset folder to write.")
 SOURCE = typer.Option(None, "--source", help="Folder with the files; downloaded where not given.")
 RULES = typer.Option(None, "--rules", help="Rules every card must keep, as TOML or JSON.")
+LOST = 3  # exit status of a strict build that was made, but lost too much or taught nothing
 JSON = typer.Option(False, "--json", help="Print exactly one JSON object.")
 
 
@@ -103,7 +106,7 @@ def build_frame(
     impressions: Path = typer.Option(
         ...,
         "--impressions",
-        help="CSV, JSON lines or Parquet, or a folder of such: one row per card or item.",
+        help="CSV, JSON lines or Parquet, or a folder of such: one row per candidate or request.",
     ),
     out: Path = OUT,
     items: Path | None = typer.Option(None, "--items", help="Attributes and features of items."),
@@ -119,8 +122,16 @@ def build_frame(
         None, "--separator", help="Between the members of lists written as text."
     ),
     text_ids: bool = typer.Option(False, "--text-ids", help="Read ids as text, so that 007 stays 007."),
+    columns_file: Path | None = typer.Option(
+        None, "--columns", help="What each column is for (TOML), as `exactk data columns` drafts it."
+    ),
+    bad_rows: Literal["drop", "error"] = typer.Option(
+        "drop", "--bad-rows", help="Leave out rows that cannot be used and count them, or refuse the file."
+    ),
     strict: bool = typer.Option(
-        False, "--strict", help="Refuse the file at its first bad row instead of dropping it."
+        False,
+        "--strict",
+        help=f"Exit {LOST} where more than 3% of the rows were lost, or nothing can be learned.",
     ),
     report: Path | None = typer.Option(
         None, "--report", help="Keep what was dropped and why in this file (JSON)."
@@ -134,19 +145,23 @@ def build_frame(
     workers: int = typer.Option(1, "--workers", help="Processes that read files, with --ray."),
     as_json: bool = JSON,
 ) -> None:
-    """Your own log of shown cards: a row per card with lists, or a row per shown item grouped by request_id."""
+    """Your own log: a row per shown candidate with any columns, or a row per request with lists."""
+    from exactk.data.dataset import Dataset
     from exactk.data.logs import frame
+    from exactk.data.logs.told import build_faults, build_lines
 
     entities: dict[str, Any] = {
         "item_columns": column_map(item_columns), "user_columns": column_map(user_columns),
         "item_features": item_features, "user_features": user_features,
     }  # fmt: skip
+    told = _told(columns_file, column_map(columns))
     if on_ray or impressions.is_dir():
         from exactk.scale.building import Reading, build_parts
         from exactk.scale.placing import Placement
 
         draft = str(out.absolute().with_name(f".{out.name}.reading"))
-        reading = Reading(draft, column_map(columns), separator, text_ids, strict, skip_bad)
+        refuse = bad_rows == "error"
+        reading = Reading(draft, told, separator, text_ids, refuse, skip_bad)
         with progress_bar("reading files", 100) as bar:
             found = build_parts(
                 out, impressions.absolute(), reading, Placement(on_ray, address, workers), _rules(rules),
@@ -154,21 +169,42 @@ def build_frame(
             )  # fmt: skip
     else:
         found = frame.build_frame(
-            out, impressions, column_map(columns), items, users, _rules(rules), separator=separator,
-            text_ids=text_ids, bad_rows="error" if strict else "drop", **entities,
+            out, impressions, told, items, users, _rules(rules), separator=separator, text_ids=text_ids,
+            bad_rows=bad_rows, **entities,
         )  # fmt: skip
     if report is not None:
         report.write_text(
             json.dumps(plain(found.to_dict()), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
         )
+    signal = Dataset.open(out).signal.names
+    faults = build_faults(found, signal)
     if as_json:
-        emit_json({"out": str(out), **found.to_dict()})
+        emit_json({"out": str(out), **found.to_dict(), "signal": signal, "faults": faults})
+    else:
+        emit(f"written: {out} ({found.impressions:,} impressions of {found.rows_read:,} rows)")
+        for line in build_lines(found, signal, faults):
+            emit(line)
+    if strict and faults:
+        raise typer.Exit(LOST)
+
+
+@data.command("columns")
+def draft_columns(
+    log: Path = typer.Argument(help="The log: CSV, JSON lines or Parquet, or a folder of such."),
+    items: Path | None = typer.Option(None, "--items", help="The table of items beside it."),
+    users: Path | None = typer.Option(None, "--users", help="The table of users beside it."),
+    columns: list[str] = typer.Option([], "--map", help="A role you know: our_column=your_column."),
+    as_json: bool = JSON,
+) -> None:
+    """Draft a columns file (TOML) from the beginning of a log: what each column seems to be for. Read it before use."""
+    from exactk.data.logs.draft import draft_of_files
+
+    draft = draft_of_files(log, items, users, column_map(columns))
+    if as_json:
+        facts = [{"name": fact.column, **asdict(fact)} for fact in draft.facts]
+        emit_json({"columns": draft.columns.to_dict(), "facts": facts})
         return
-    emit(f"written: {out} ({found.impressions:,} impressions of {found.rows_read:,} rows)")
-    for reason, entry in found.dropped.items():
-        emit(f"dropped {entry['rows']:,} rows: {reason}; the first: {plain(entry['examples'][0])}")
-    for text, entry in found.notes.items():
-        emit(f"note, {entry['rows']:,} times: {text}")
+    emit(draft.text())
 
 
 @build.command("log")
@@ -223,7 +259,7 @@ def stats(
 def audit(
     folder: Path = typer.Argument(help="A dataset folder."),
     split: Literal["recorded", "random", "user", "time", "pair"] | None = typer.Option(
-        None, "--split", help="How to split; as recorded in the folder, else random."
+        None, "--split", help="How to split; as recorded, else by time where rows have one, else random."
     ),
     seed: int = typer.Option(0, "--seed"),
     as_json: bool = JSON,
@@ -245,6 +281,13 @@ def audit(
         emit_table(("what finds the click", "P@K", "HR@K"), rows)
     for sentence in found["verdict"]:
         emit(sentence)
+
+
+def _told(path: Path | None, roles: dict[str, str]) -> Columns | dict[str, str]:
+    """The whole of it from a columns file, roles given beside it going first; or those roles alone."""
+    from exactk.data.roles import Columns
+
+    return roles if path is None else Columns.load(path).with_roles(roles)
 
 
 def _rules(path: Path | None) -> Constraints | None:

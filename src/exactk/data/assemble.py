@@ -101,6 +101,32 @@ def _card_positions(
         p += card_sizes[row]
 
 
+def list_positions(
+    candidates: Int64[np.ndarray, "C"],
+    num_candidates: Int64[np.ndarray, "R"],
+    items: Int64[np.ndarray, "L"],
+    counts: Int64[np.ndarray, "R"],
+) -> Int32[np.ndarray, "L"]:
+    """Where each row's items stand among its candidates, -1 where they do not."""
+    positions = np.full(len(items), -1, np.int32)
+    _list_positions(candidates, num_candidates, items, counts, positions)
+    return positions
+
+
+@njit(cache=True, nogil=True)
+@no_type_check
+def _list_positions(candidates, num_candidates, items, counts, positions):
+    c = p = 0
+    for row in range(len(num_candidates)):
+        for k in range(counts[row]):
+            for n in range(num_candidates[row]):
+                if candidates[c + n] == items[p + k]:
+                    positions[p + k] = n
+                    break
+        c += num_candidates[row]
+        p += counts[row]
+
+
 def padded(
     rows: Int64[np.ndarray, "B"],
     start: Int64[np.ndarray, "E"],

@@ -6,6 +6,7 @@ Knows no source and no model; a view adds only row numbers to its folder's memor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,14 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Int, Int64
 
 from exactk.data.assemble import mark_met
+from exactk.data.fitted import FittedColumns
+from exactk.data.fitting import fitted_columns
 from exactk.data.folder import Folder
 from exactk.data.order import epoch_order, in_batches
+from exactk.data.replay import counts_at_end
+from exactk.data.rolling import RollingCounts
 from exactk.data.rules import ItemRules
+from exactk.data.signal import Signal, signal_of
 from exactk.data.split import Cutoffs, Method, split_rows
 from exactk.data.table import FILES, Meta
 from exactk.data.vocabulary import Scaling, Vocabulary
@@ -69,6 +75,19 @@ class Dataset:
         """Which impressions were clicked."""
         return np.asarray(self.folder.index.clicked[self.rows])
 
+    @cached_property
+    def signal(self) -> Signal:
+        """What can be learned from this view, and how much of it there is."""
+        return signal_of(self.folder.index, self.rows, self.folder.num_rewards(self.rows))
+
+    def rolling_counts(self) -> RollingCounts | None:
+        """The counts after the last row of this view, for a service to go on from; None where the log keeps none."""
+        names = self.folder.names.rolling
+        if not names:
+            return None
+        ids = (self.folder.item_ids.to_pylist(), self.folder.user_ids.to_pylist())
+        return counts_at_end(self.folder.index, names, self.rows).with_ids(*ids)
+
     @property
     def rules(self) -> ItemRules | None:
         """What cards of this view obey: the rules given to `constrained`, else the folder's."""
@@ -115,10 +134,11 @@ class Dataset:
         train, validation, held_out = (Dataset(self.folder, rows, self._own_rules) for rows in parts)
         return train, validation, held_out
 
-    def vocabulary(self, user_rows: int = 0, item_rows: int = 0) -> Vocabulary:
-        """The users and candidates this view meets, and how to scale their features. Call it on train.
+    def vocabulary(self, user_rows: int = 0, item_rows: int = 0, columns: bool = True) -> Vocabulary:
+        """The users and candidates this view meets, how to scale features, what columns hold. Call it on train.
 
-        With a number of rows, ids are hashed into so many and none is kept.
+        With a number of rows, ids are hashed into so many and none is kept. Without `columns` nothing of them is
+        fitted, and batches in this vocabulary hold none.
         """
         index = self.folder.index
         users = np.unique(index.user[self.rows]).astype(np.int64)
@@ -132,6 +152,7 @@ class Dataset:
             item_scaling=Scaling.fitted(index.item_features, items) if index.item_features.shape[1] else None,
             user_rows=user_rows,
             item_rows=item_rows,
+            columns=fitted_columns(self.folder, self.rows, users, items) if columns else FittedColumns(),
         )
 
     def num_batches(self, batch_size: int) -> int:

@@ -15,7 +15,10 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Int32, Int64
 
 from exactk.data.assemble import gathered_features, padded, unpacked_graphs
-from exactk.data.index import Index, check_files, open_index
+from exactk.data.candidates import CandidateColumns
+from exactk.data.index import check_files, open_index
+from exactk.data.logged_columns import LoggedColumns
+from exactk.data.roles import Columns
 from exactk.data.rules import ItemRules
 from exactk.data.table import FILES, Meta, combine
 from exactk.data.vocabulary import Scaling, Vocabulary
@@ -30,10 +33,26 @@ class Folder:
         self.path = path
         self.meta = Meta.load(path)
         check_files(path, self.meta)
-        self.index: Index = open_index(path, self.meta, verify)
+        self.index, self.names = open_index(path, self.meta, verify)
+        self.columns = Columns.from_dict(self.meta.columns or {}, f"{path / 'meta.json'}: columns")
         self.has_graphs = len(self.index.graph) > 0
         self.has_propensity = bool(np.isfinite(self.index.propensity).any())
-        self._bound: tuple[Vocabulary, np.ndarray, np.ndarray] | None = None
+        self._bound: tuple[Vocabulary, np.ndarray, np.ndarray, LoggedColumns] | None = None
+
+    @cached_property
+    def candidate_columns(self) -> CandidateColumns:
+        """What the log says of every candidate of every impression."""
+        return CandidateColumns.of(self.path, self.columns, len(self.index.candidates))
+
+    def num_rewards(self, rows: Int64[np.ndarray, "R"]) -> int:
+        """Candidates of these rows whose reward is known and not 0."""
+        if "reward" not in self.columns.measured:
+            return 0
+        column = self.candidate_columns.numbers[:, self.candidate_columns.number_names.index("reward")]
+        start, count = self.index.candidate_start, 0
+        for row in rows.tolist() if len(rows) < len(self.index) else ():
+            count += int((np.nan_to_num(column[start[row] : start[row + 1]]) != 0).sum())
+        return count if len(rows) < len(self.index) else int((np.nan_to_num(column) != 0).sum())
 
     @cached_property
     def items(self) -> pa.Table:
@@ -92,7 +111,8 @@ class Folder:
         )  # B N, rows of items.parquet
         present = item >= 0
         card = padded(rows, index.card_start, index.card, _width(card_size))  # B K
-        size = np.where(card_size > 0, card_size, self.meta.K or 0).astype(np.int32)
+        # A request without a card asks for one of K, or of all it has where they are fewer.
+        size = np.where(card_size > 0, card_size, np.minimum(self.meta.K or 0, count)).astype(np.int32)
         rules = own_rules or self.rules
         graph, group, cap = self._validity(rows, item, present, count, own_rules)
         user = index.user[rows].astype(np.int64)
@@ -112,6 +132,7 @@ class Folder:
             clicked=index.clicked[rows],
             clicked_position=index.clicked_position[rows].astype(np.int64),
             propensity=index.propensity[rows].astype(np.float32) if self.has_propensity else None,
+            **self._logged_columns(vocabulary).arrays(rows, item, present),
         )
 
     def _validity(
@@ -133,6 +154,12 @@ class Folder:
             return graph, np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
         return graph, *rules.caps(item, present)
 
+    def _logged_columns(self, vocabulary: Vocabulary) -> LoggedColumns:
+        """The log's columns in this vocabulary."""
+        self._vocabulary_rows(vocabulary)
+        assert self._bound is not None
+        return self._bound[3]
+
     def _vocabulary_rows(
         self, vocabulary: Vocabulary
     ) -> tuple[Int64[np.ndarray, "U"], Int64[np.ndarray, "I"]]:
@@ -140,7 +167,10 @@ class Folder:
         if self._bound is None or self._bound[0] is not vocabulary:
             users = vocabulary.index_users(self.user_ids)
             items = vocabulary.index_items(self.item_ids)
-            self._bound = (vocabulary, users, items)
+            columns = LoggedColumns(
+                vocabulary.columns, self.columns, self.index, self.names, self.candidate_columns, self.items
+            )
+            self._bound = (vocabulary, users, items, columns)
         return self._bound[1], self._bound[2]
 
 

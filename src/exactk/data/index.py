@@ -10,21 +10,23 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Float64, Int8, Int32, Int64, UInt8
 
+from exactk.data.categories import CategoryCoder, category_texts
 from exactk.data.logs.coding import Coder
+from exactk.data.roles import Columns
 from exactk.data.table import FILES, Meta, RowLookup, flatten
 from exactk.errors import DataError
 
-_VERSION = 1
+_VERSION = 2
 _ROWS_AT_ONCE = 1 << 15
 
 
@@ -34,7 +36,8 @@ class Index:
 
     `card` and `clicked_position` are positions into the candidates (-1 = none), `split` is a place in
     `table.SPLITS` (-1 = not recorded), `request` numbers runs of rows of one request, propensity is NaN and
-    timestamp the lowest integer where the log has none. `graph` holds packed graphs, zero bytes = none.
+    timestamp the lowest integer where the log has none. `graph` holds packed graphs, zero bytes = none. `click` holds
+    the positions of all clicks. Codes of categories count from 1, 0 = missing; numbers are NaN where missing.
     """
 
     candidate_start: Int64[np.ndarray, "E"]
@@ -52,32 +55,51 @@ class Index:
     graph: UInt8[np.ndarray, "G"]
     item_features: Float32[np.ndarray, "I Fi"]
     user_features: Float32[np.ndarray, "U Fu"]
+    click_start: Int64[np.ndarray, "E"]
+    click: Int32[np.ndarray, "L"]
+    context_numbers: Float32[np.ndarray, "R Fx"]
+    context_categories: Int32[np.ndarray, "R Cx"]
+    item_categories: Int32[np.ndarray, "I Ci"]
+    user_categories: Int32[np.ndarray, "U Cu"]
+    rolling: Float32[np.ndarray, "C Fr"]
 
     def __len__(self) -> int:
         return len(self.user)
+
+
+@dataclass(frozen=True)
+class IndexNames:
+    """What the columns of some arrays are: the rolling counts kept, and the values behind codes, by "item.brand"."""
+
+    rolling: tuple[str, ...] = ()
+    values: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 _DTYPES: dict[str, type[np.generic]] = {
     "candidate_start": np.int64, "candidates": np.int32, "card_start": np.int64, "card": np.int32,
     "user": np.int32, "clicked": np.bool_, "clicked_position": np.int32, "propensity": np.float64,
     "timestamp": np.int64, "request": np.int64, "split": np.int8, "graph_start": np.int64, "graph": np.uint8,
-    "item_features": np.float32, "user_features": np.float32,
+    "item_features": np.float32, "user_features": np.float32, "click_start": np.int64, "click": np.int32,
+    "context_numbers": np.float32, "context_categories": np.int32, "item_categories": np.int32,
+    "user_categories": np.int32, "rolling": np.float32,
 }  # fmt: skip
 
 
-def open_index(folder: Path, meta: Meta, verify: bool = False) -> Index:
+def open_index(folder: Path, meta: Meta, verify: bool = False) -> tuple[Index, IndexNames]:
     """The folder's index, built on first opening; building it reads, and so checks, every byte of the folder.
 
     Later openings trust it while the Parquet files keep their size and time of change, or re-hash them first.
     """
-    key = hashlib.sha256(json.dumps([_VERSION, meta.checksums], sort_keys=True).encode()).hexdigest()[:16]
+    key = hashlib.sha256(
+        json.dumps([_VERSION, meta.checksums, meta.columns], sort_keys=True).encode()
+    ).hexdigest()[:16]
     homes = [folder / ".index" / key, _user_cache() / key]
     for home in homes:
         if (home / "index.json").is_file():
-            stamps, described = _read_description(home)
-            if verify or stamps != _stamps(folder, meta):
+            held = _read_description(home)
+            if verify or held.stamps != _stamps(folder, meta):
                 check_sums(folder, meta)
-            return _mapped(home, described)
+            return _mapped(home, held.arrays), held.names
     check_sums(folder, meta)
     for home in homes:
         try:
@@ -90,7 +112,8 @@ def open_index(folder: Path, meta: Meta, verify: bool = False) -> Index:
             _place(draft, home)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        return _mapped(home, _read_description(home)[1])
+        held = _read_description(home)
+        return _mapped(home, held.arrays), held.names
     raise DataError(
         f"no place to keep the index of {folder}: neither it nor {homes[-1].parent} can be written"
     )
@@ -107,6 +130,8 @@ def check_files(folder: Path, meta: Meta) -> None:
             raise DataError(f"{path} is missing")
         if (size := path.stat().st_size) != recorded["bytes"]:
             raise DataError(f"{path} is damaged: {size} bytes, {recorded['bytes']} were written")
+        if path.suffix != ".parquet":
+            continue  # a matrix says its shape where it is mapped
         try:
             rows = pq.read_metadata(path).num_rows
         except (pa.ArrowException, OSError) as error:
@@ -132,10 +157,18 @@ def _stamps(folder: Path, meta: Meta) -> dict[str, int]:
     return {file: (folder / file).stat().st_mtime_ns for file in meta.checksums}
 
 
-def _read_description(home: Path) -> tuple[dict[str, int], dict[str, list[int]]]:
+class _Description(NamedTuple):
+    stamps: dict[str, int]
+    arrays: dict[str, list[int]]
+    names: IndexNames
+
+
+def _read_description(home: Path) -> _Description:
     try:
-        held = json.loads((home / "index.json").read_text())
-        return held["stamps"], held["arrays"]
+        held = json.loads((home / "index.json").read_text(encoding="utf-8"))
+        return _Description(
+            held["stamps"], held["arrays"], IndexNames(tuple(held["rolling"]), held["values"])
+        )
     except (ValueError, KeyError) as error:
         raise DataError(f"{home} is damaged ({error}); delete it, it will be built anew") from error
 
@@ -165,34 +198,60 @@ def _mapped(home: Path, described: dict[str, list[int]]) -> Index:
 
 
 def _build(folder: Path, meta: Meta, draft: Path) -> None:
+    from exactk.data.replay import write_rolling  # it reads the index that is being built
+
     items = pq.read_table(folder / FILES["items"], columns=["item_id"])["item_id"]
     users = pq.read_table(folder / FILES["users"], columns=["user_id"])["user_id"]
-    coder = Coder(RowLookup(items, FILES["items"], "item_id"), RowLookup(users, FILES["users"], "user_id"))
+    columns = Columns.from_dict(meta.columns or {}, f"{folder / 'meta.json'}: columns")
+    coder = Coder(
+        RowLookup(items, FILES["items"], "item_id"), RowLookup(users, FILES["users"], "user_id"), columns
+    )
     with _Flat(draft) as flat:
-        for start in ("candidate_start", "card_start", "graph_start"):
+        for start in ("candidate_start", "card_start", "graph_start", "click_start"):
             flat.append(start, np.zeros(1, np.int64))
-        for batch in _batches(folder / FILES["impressions"]):
+        for batch in _batches(folder / FILES["impressions"], columns):
             for name, array in coder.coded(batch).items():
                 flat.append(name, array)
-        widths = {
-            "item_features": _write_features(flat, folder / FILES["items"], "item_features"),
-            "user_features": _write_features(flat, folder / FILES["users"], "user_features"),
+        features = {
+            f"{kind}_features": _write_features(flat, folder / FILES[file], f"{kind}_features")
+            for kind, file in _ENTITIES
         }
+        values = {f"context.{name}": held for name, held in coder.categories.lists().items()}
+        for kind, file in _ENTITIES:
+            names = getattr(columns, kind).categories
+            values |= _write_categories(flat, folder / FILES[file], kind, names)
         counts = flat.counts
+    rows = {"item": len(items), "user": len(users)}
     shapes = {name: [counts[name]] for name in _DTYPES}
-    shapes["item_features"] = [len(items), widths["item_features"]]
-    shapes["user_features"] = [len(users), widths["user_features"]]
-    described = {"stamps": _stamps(folder, meta), "arrays": shapes}
-    (draft / "index.json").write_text(json.dumps(described))
+    shapes["context_numbers"] = [coder.row, len(columns.context.numbers)]
+    shapes["context_categories"] = [coder.row, len(columns.context.categories)]
+    shapes["rolling"] = [counts["candidates"], 0]
+    for kind, _ in _ENTITIES:
+        shapes[f"{kind}_features"] = [rows[kind], features[f"{kind}_features"]]
+        shapes[f"{kind}_categories"] = [rows[kind], len(getattr(columns, kind).categories)]
+    rolling = write_rolling(_mapped(draft, shapes), columns, draft / "rolling.bin") if meta.columns else ()
+    shapes["rolling"] = [counts["candidates"], len(rolling)]
+    described = {
+        "stamps": _stamps(folder, meta),
+        "arrays": shapes,
+        "rolling": list(rolling),
+        "values": values,
+    }
+    (draft / "index.json").write_text(json.dumps(described, ensure_ascii=False), encoding="utf-8")
 
 
-def _batches(path: Path) -> Iterator[pa.Table]:
+_ENTITIES: tuple[tuple[Literal["item", "user"], Literal["items", "users"]], ...] = (
+    ("item", "items"),
+    ("user", "users"),
+)
+
+
+def _batches(path: Path, columns: Columns) -> Iterator[pa.Table]:
     with pq.ParquetFile(path) as file:
         known = {"request_id", "user_id", "candidates", "card", "clicked", "clicked_item", "propensity"}
-        columns = [
-            name for name in file.schema_arrow.names if name in known | {"timestamp", "split", "graph"}
-        ]
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+        known |= {"timestamp", "split", "graph", "clicked_items", *columns.context.names}
+        wanted = [name for name in file.schema_arrow.names if name in known]
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=wanted):
             yield pa.Table.from_batches([batch])
 
 
@@ -215,6 +274,22 @@ def _write_features(flat: _Flat, path: Path, name: str) -> int:
             flat.append(name, values.to_numpy(zero_copy_only=False).astype(np.float32))
             row += len(lengths)
     return width or 0
+
+
+def _write_categories(flat: _Flat, path: Path, kind: str, names: Sequence[str]) -> dict[str, list[str]]:
+    """Codes of an item's or user's categories, row by row; the values behind them by "item.brand"."""
+    coder = CategoryCoder(names)
+    with pq.ParquetFile(path) as file:
+        for name in names:
+            if name not in file.schema_arrow.names:
+                raise DataError(f"{path}: there is no column '{name}', which the dataset's columns name")
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(names)) if names else ():
+            codes = [
+                coder.coded(name, category_texts(batch.column(name), f"{path.name}: {name}"))
+                for name in names
+            ]
+            flat.append(f"{kind}_categories", np.column_stack(codes))
+    return {f"{kind}.{name}": held for name, held in coder.lists().items()}
 
 
 class _Flat:

@@ -31,7 +31,7 @@ def split_rows(
     test: float = 0.1,
     cutoffs: Cutoffs | None = None,
 ) -> Parts:
-    """Part `rows`; None takes the recorded split where there is one, else a random one.
+    """Part `rows`; None takes the recorded split where there is one, else time where it is known, else chance.
 
     Rows of one request never part. `valid` and `test` are shares of the rows; a recorded split without a valid
     part takes it, as that share, out of train. `cutoffs` are the first moments of valid and of test.
@@ -39,7 +39,7 @@ def split_rows(
     if not (0 < valid < 1 and 0 < test < 1 and valid + test < 1):
         raise InputError(f"valid={valid} and test={test} must be above 0 and leave something to train on")
     if by is None:
-        by = "recorded" if (index.split[rows] >= 0).any() else "random"
+        by = default_method(index, rows)
     if by == "recorded":
         return _recorded(index, rows, seed, valid)
     if by == "time":
@@ -53,6 +53,16 @@ def split_rows(
     else:
         raise InputError(f"unknown split {by!r}: choose recorded, random, user, time or pair")
     return _by_blocks(rows, blocks, np.random.default_rng(seed), valid, test)
+
+
+def default_method(index: Index, rows: Rows) -> Method:
+    """As recorded; else by time where every row has a moment and they differ enough for three parts; else at random."""
+    if (index.split[rows] >= 0).any():
+        return "recorded"
+    moments = index.timestamp[rows]
+    if len(rows) and (moments != NO_TIMESTAMP).all() and len(np.unique(moments)) >= 3:
+        return "time"
+    return "random"
 
 
 def _by_blocks(

@@ -18,7 +18,8 @@ from jaxtyping import Bool, Int64
 
 from exactk.errors import DataError
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)  # 1 had no columns
 Kind = Literal["impressions", "items", "users"]
 FILES: Mapping[Kind, str] = {
     "impressions": "impressions.parquet",
@@ -33,7 +34,7 @@ _REQUIRED: Mapping[Kind, tuple[str, ...]] = {
     "users": ("user_id",),
 }
 _IDS = {"request_id", "user_id", "item_id", "clicked_item"}
-_ID_LISTS = {"candidates", "card"}
+_ID_LISTS = {"candidates", "card", "clicked_items"}
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,20 @@ class Meta:
     N: int | None = None
     constraint: Mapping[str, Any] | None = None
     split: Mapping[str, Any] | None = None
+    columns: Mapping[str, Any] | None = None  # the plain form of `roles.Columns`
     provenance: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
+        """The JSON form; that of format 1 where there are no columns, so that older versions read it, too."""
+        columns = {} if self.columns is None else {"columns": self.columns}
         return {
-            "format": FORMAT,
+            "format": 1 if self.columns is None else FORMAT,
             "K": self.K,
             "N": self.N,
             "constraint": self.constraint,
             "split": self.split,
+            **columns,
             "provenance": self.provenance,
             "checksums": self.checksums,
         }
@@ -67,7 +71,7 @@ class Meta:
             raise DataError(f"{folder} is not a dataset folder: it has no meta.json")
         try:
             held = json.loads(path.read_text(encoding="utf-8"))
-            if held["format"] != FORMAT:
+            if held["format"] not in READABLE:
                 raise DataError(f"{path}: format {held['format']} is not one this version reads ({FORMAT})")
             return cls(**{name: held[name] for name in held if name != "format"})
         except (ValueError, KeyError, TypeError) as error:
@@ -111,11 +115,11 @@ def _canonical_column(column: pa.ChunkedArray, name: str, file: str, first_row: 
     if name in _IDS:
         wanted = _id_type(kind, name, file)
     elif name in _ID_LISTS:
-        if not _is_list(kind):
+        if not is_list(kind):
             raise DataError(f"{file}: column '{name}' must hold lists of ids, not {kind}")
         wanted = pa.list_(_id_type(kind.value_type, name, file))
     elif name == "features":
-        if not _is_list(kind):
+        if not is_list(kind):
             raise DataError(f"{file}: column '{name}' must hold lists of numbers, not {kind}")
         wanted = pa.list_(pa.float32())
     elif name == "timestamp":
@@ -148,8 +152,14 @@ def _id_type(kind: pa.DataType, name: str, file: str) -> pa.DataType:
     raise DataError(f"{file}: column '{name}' must hold integer or string ids, not {kind}")
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def combine(column: pa.ChunkedArray | pa.Array) -> pa.Array:

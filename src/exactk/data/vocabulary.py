@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 
+from exactk.data.fitted import FittedColumns
 from exactk.data.hashing import hashed_rows
 from exactk.data.table import RowLookup, combine
 from exactk.errors import DataError, InputError
 
-_FORMAT = 1
+_FORMAT = 2
+_READABLE = (1, 2)  # 1 knew no columns, and is still written where there are none
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Scaling:
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Ids in their external form; the id at place i has index i + 1. Scalings are None where train had no features.
+    `columns` is what the log's own columns held.
 
     With `user_rows` or `item_rows`, those ids are hashed into so many rows instead: none is kept, all are known, and
     two may share a row.
@@ -72,6 +75,7 @@ class Vocabulary:
     item_scaling: Scaling | None = None
     user_rows: int = 0
     item_rows: int = 0
+    columns: FittedColumns = field(default_factory=FittedColumns)
     _tables: dict[str, dict[Hashable, int]] = field(default_factory=dict, repr=False)
 
     @property
@@ -136,7 +140,7 @@ class Vocabulary:
         for kind, ids in (("users", self.user_ids), ("items", self.item_ids)):
             pq.write_table(pa.table({"id": ids}), folder / f"vocabulary-{kind}.parquet", compression="zstd")
         described = {
-            "format": _FORMAT,
+            "format": _FORMAT if self.columns else 1,
             "num_users": self.num_users,
             "num_items": self.num_items,
             "user_rows": self.user_rows,
@@ -144,7 +148,10 @@ class Vocabulary:
             "user_scaling": _scaling_to_dict(self.user_scaling),
             "item_scaling": _scaling_to_dict(self.item_scaling),
         }
-        (folder / "vocabulary.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+        if self.columns:
+            described["columns"] = self.columns.save(folder)
+        text = json.dumps(described, indent=1, ensure_ascii=False)
+        (folder / "vocabulary.json").write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path | str) -> Vocabulary:
@@ -153,7 +160,7 @@ class Vocabulary:
         path = folder / "vocabulary.json"
         try:
             held = json.loads(path.read_text(encoding="utf-8"))
-            if held["format"] != _FORMAT:
+            if held["format"] not in _READABLE:
                 raise DataError(f"{path}: format {held['format']} is not one this version reads ({_FORMAT})")
             loaded = cls(
                 user_ids=combine(pq.read_table(folder / "vocabulary-users.parquet")["id"]),
@@ -162,6 +169,9 @@ class Vocabulary:
                 item_scaling=_scaling_from_dict(held["item_scaling"]),
                 user_rows=held.get("user_rows", 0),
                 item_rows=held.get("item_rows", 0),
+                columns=FittedColumns.load(folder, held["columns"])
+                if held.get("columns")
+                else FittedColumns(),
             )
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise DataError(f"{path} or a file beside it is missing or damaged: {error}") from error

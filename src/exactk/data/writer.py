@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -19,6 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from exactk.data.atomic import atomic_folder
+from exactk.data.candidates import VALUES, CandidateWriter
+from exactk.data.roles import Columns
 from exactk.data.table import FILES, Kind, Meta, canonical
 from exactk.errors import DataError
 
@@ -44,6 +47,8 @@ class DatasetWriter:
         self._sinks: dict[str, _Sink] = {}
         self._stack = ExitStack()
         self._largest = {"candidates": 0, "card": 0}
+        self._candidates: CandidateWriter | None = None
+        self._copied: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> DatasetWriter:
         foreign = self.path.is_file() or (
@@ -52,6 +57,9 @@ class DatasetWriter:
         if foreign:
             raise DataError(f"{self.path} exists and is no dataset; it will not be overwritten")
         self._draft = self._stack.enter_context(atomic_folder(self.path))
+        columns = Columns.from_dict(self.meta.columns or {}, "meta.json: columns")
+        if columns.candidate.names or columns.measured:
+            self._candidates = CandidateWriter(self._draft, columns)
         return self
 
     def write_items(self, table: pa.Table) -> None:
@@ -64,10 +72,17 @@ class DatasetWriter:
 
     def write_impressions(self, table: pa.Table) -> None:
         """Append impressions: request_id, user_id, candidates, and any of card, clicked, clicked_item,
-        propensity, timestamp, split (train, valid, test) and graph (`table.pack_graphs`).
+        clicked_items, propensity, timestamp, split (train, valid, test) and graph (`table.pack_graphs`). Features of
+        the candidates that the meta's columns name come as lists beside them, "candidate.price", and go to files
+        of their own; so do score, position and reward. Context comes as "context.device" or plainly "device".
 
         Rows of one request, if it was shown more than one card, stand together.
         """
+        if self._candidates is not None:
+            written = self._sinks[file].rows if (file := FILES["impressions"]) in self._sinks else 0
+            with self._disk():
+                table = self._candidates.take_from(table, written)
+        table = table.rename_columns([name.removeprefix("context.") for name in table.column_names])
         for name in self._largest:
             if name in table.column_names and len(table):
                 longest = pc.max(pc.list_value_length(table[name])).as_py()
@@ -82,7 +97,15 @@ class DatasetWriter:
             self._sink(file, table.schema).write(table)
 
     def copy(self, file: Path) -> None:
-        """Take over a finished Parquet file of another dataset folder as it is."""
+        """Take over a finished file of another dataset folder as it is."""
+        if file.suffix == ".npy":
+            with self._disk():
+                shutil.copyfile(file, self._draft / file.name)
+            if self._candidates is not None:
+                self._candidates.abandon()
+            self._copied[file.name] = dict(Meta.load(file.parent).checksums[file.name])
+            self._candidates = None
+            return
         with pq.ParquetFile(file) as opened:
             sink = self._sink(file.name, opened.schema_arrow)
             with self._disk():
@@ -124,12 +147,19 @@ class DatasetWriter:
     def _finish(self) -> None:
         for kind, file in FILES.items():
             self._sink(file, _EMPTY[kind])
-        checksums = {file: sink.close() for file, sink in sorted(self._sinks.items())}
+        matrices = self._copied
+        if self._candidates is not None:
+            matrices, values = self._candidates.close()
+            if values is not None:
+                self._sink(VALUES, values.schema).write(values)
+        checksums = {file: sink.close() for file, sink in sorted(self._sinks.items())} | matrices
         finished = self.meta.with_files(checksums, K=self._largest["card"], N=self._largest["candidates"])
         text = json.dumps(finished.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
         (self._draft / "meta.json").write_text(text + "\n", encoding="utf-8")
 
     def _close_quietly(self) -> None:
+        if self._candidates is not None:
+            self._candidates.abandon()
         for sink in self._sinks.values():
             sink.abandon()
 

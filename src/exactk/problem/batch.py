@@ -21,6 +21,11 @@ class Batch:
 
     `user` and `item` are vocabulary indices (0 = out of vocabulary), `card` and `clicked_position` are positions
     into the candidates (-1 = none, and the padding of a card shorter than the longest in the batch).
+
+    Numbers come as they were sent, NaN where missing, which the model's own input layer settles; codes of categories
+    are the vocabulary's, 0 = missing or unknown. `position` is where an item was shown (a column of the log),
+    `clicks` how often each candidate was clicked, on the card or elsewhere in the list. Fields are None where the
+    vocabulary has no such columns.
     """
 
     user: Int[np.ndarray, "B"]
@@ -37,6 +42,18 @@ class Batch:
     clicked: Bool[np.ndarray, "B"] | None = None
     clicked_position: Int[np.ndarray, "B"] | None = None
     propensity: Float[np.ndarray, "B"] | None = None
+    candidate_numbers: Float[np.ndarray, "B N Fc"] | None = None
+    candidate_categories: Int[np.ndarray, "B N Cc"] | None = None
+    context_numbers: Float[np.ndarray, "B Fx"] | None = None
+    context_categories: Int[np.ndarray, "B Cx"] | None = None
+    item_categories: Int[np.ndarray, "B N Ci"] | None = None
+    user_categories: Int[np.ndarray, "B Cu"] | None = None
+    item_vectors: Float[np.ndarray, "B N V"] | None = None
+    pair_features: Float[np.ndarray, "B N N P"] | None = None
+    score: Float[np.ndarray, "B N"] | None = None
+    position: Float[np.ndarray, "B N"] | None = None
+    clicks: Float[np.ndarray, "B N"] | None = None
+    reward: Float[np.ndarray, "B N"] | None = None
     brief: Brief | None = None
 
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from exactk.data.logs.check import EXAMPLES, Report
 from exactk.data.logs.files import tables_of
 from exactk.data.logs.frame import Rules, sensible_impressions, write_frame
+from exactk.data.logs.settled import Settled, settled_columns
 from exactk.errors import DataError
 from exactk.scale.placing import HERE, Placement, Work, placed
 from exactk.scale.plan import Part, Plan, files_of, fingerprint, finished_parquet
@@ -33,14 +34,15 @@ SPACING = (
 
 @dataclass(frozen=True)
 class Reading:
-    """How every worker reads its files; plain values."""
+    """How every worker reads its files; plain values. `columns` is what was told, `settled` what came of it."""
 
     draft: str
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Any = None
     separator: str | None = None
     text_ids: bool = False
     strict: bool = False
     skip_bad: bool = False
+    settled: Mapping[str, Any] = field(default_factory=dict)
 
 
 def build_parts(
@@ -57,10 +59,13 @@ def build_parts(
     The rows of one request must stand in one file.
     """
     files = files_of(source, ENDINGS)
+    items, users = entities.pop("items", None), entities.pop("users", None)
+    settled = settled_columns(_first_usable(files, reading), reading.columns, items, users, **entities)
+    reading = replace(reading, settled=settled.to_dict())
     parts = tuple(Part(n, str(file), 0, 0, 0, 0) for n, file in enumerate(files))
     about = {
         "files": fingerprint(files),
-        "columns": dict(reading.columns),
+        "columns": settled.columns.to_dict(),
         "reading": [reading.separator, reading.text_ids, reading.strict, reading.skip_bad],
     }
     draft = Path(reading.draft)
@@ -74,9 +79,8 @@ def build_parts(
     for part in parts:
         _add(report, _report_of(draft / part.name), part.file)
     built = write_frame(
-        out, _in_order(draft, parts), report, reading.columns, constraints=constraints,
-        text_ids=reading.text_ids, **entities,
-    )  # fmt: skip
+        out, _in_order(draft, parts), report, settled, items, users, constraints, text_ids=reading.text_ids
+    )
     shutil.rmtree(draft)
     return built
 
@@ -102,10 +106,11 @@ def reader(reading: Reading) -> Work:
 
 def _keep(part: Part, reading: Reading, report: Report) -> None:
     """Write the sensible rows of a file as they are read: memory does not grow with the file."""
-    own_ids = _has_request_ids(part.file, reading.columns)
+    settled = Settled.from_dict(reading.settled)
+    own_ids = _has_request_ids(part.file, settled.columns.roles)
     with finished_parquet(Path(reading.draft) / part.name, _told(report)) as write:
         for table in sensible_impressions(
-            part.file, dict(reading.columns), report, reading.separator, reading.text_ids,
+            part.file, settled, report, reading.separator, reading.text_ids,
             "error" if reading.strict else "drop",
         ):  # fmt: skip
             write(table if own_ids else _numbered(table, part.number))
@@ -152,6 +157,19 @@ def _add(report: Report, part: Mapping[str, Any], file: str) -> None:
                 {"file": file, **example} if isinstance(example, dict) else example
                 for example in entry["examples"][:room]
             ]
+
+
+def _first_usable(files: Sequence[Path], reading: Reading) -> Path:
+    """The file from whose beginning the columns are guessed: the first that can be read, where bad ones may be."""
+    for file in files:
+        try:
+            next(iter(tables_of(file)))
+        except (DataError, OSError):
+            if not reading.skip_bad:
+                raise
+            continue
+        return file
+    raise DataError(f"not one of {len(files)} files can be read")
 
 
 def _has_request_ids(file: str, columns: Mapping[str, str]) -> bool:

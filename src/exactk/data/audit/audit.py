@@ -158,7 +158,7 @@ def _validity(dataset: Dataset, seed: int, limit: int = 2000) -> dict[str, Any]:
     broken: list[int] = []
     feasible: list[np.ndarray] = []
     shown = 0
-    vocabulary = sample.vocabulary()
+    vocabulary = sample.vocabulary(columns=False)
     for number, batch in enumerate(sample.batches(vocabulary, 256)):
         requests = batch.requests()
         feasible.append(cliques.exists(requests))

@@ -27,7 +27,7 @@ def stats(dataset: Dataset) -> dict[str, Any]:
     sizes = np.diff(index.card_start)[rows]
     moments = index.timestamp[rows]
     dated = moments != NO_TIMESTAMP
-    vocabulary = dataset.vocabulary()
+    vocabulary = dataset.vocabulary(columns=False)
     described: dict[str, Any] = {
         "path": str(dataset.path),
         "source": dataset.meta.provenance.get("source"),

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
 from exactk.data.assemble import FAULTS, card_positions
+from exactk.data.roles import MEASURED
 from exactk.data.table import SPLITS, RowLookup, combine, flatten
 
 EXAMPLES = 5
@@ -29,6 +30,8 @@ class Report:
     impressions: int = 0
     dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    used: dict[str, list[str]] = field(default_factory=dict)
+    ignored: dict[str, str] = field(default_factory=dict)
 
     def drop(self, reason: str, row: int, column: str, value: Any, rows: int = 1) -> None:
         """Count a row as lost; the first few are kept as examples."""
@@ -52,6 +55,8 @@ class Report:
             "impressions": self.impressions,
             "dropped": self.dropped,
             "notes": self.notes,
+            "used": self.used,
+            "ignored": self.ignored,
         }
 
 
@@ -72,17 +77,81 @@ class Problem:
     value: Any
 
 
-def completed(table: pa.Table, first_row: int) -> pa.Table:
-    """Fill in what follows from the rest: request ids from row numbers, clicks from clicked items and back."""
+def completed(table: pa.Table, first_row: int, report: Report, positives_only: bool = False) -> pa.Table:
+    """Fill in what follows from the rest: request ids from row numbers, clicks from clicked items and back.
+
+    Clicks outside the card are clicks of the list: they stay in `clicked_items`, the card counts as not clicked.
+    """
     R = len(table)
     if "request_id" not in table.column_names:
         table = table.append_column("request_id", pa.array(np.arange(first_row, first_row + R)))
-    if "clicked" not in table.column_names:
-        if "clicked_item" in table.column_names:
-            table = table.append_column("clicked", table["clicked_item"].is_valid())
-        else:
-            table = table.append_column("clicked", pa.array(np.zeros(R, bool)))
+    if "clicked_items" in table.column_names:
+        table = _of_the_card(table)
+    if positives_only:
+        table = _replaced(table, "clicked", pa.array(np.ones(R, bool)))
+    elif "clicked" not in table.column_names:
+        named = (
+            table["clicked_item"].is_valid() if "clicked_item" in table.column_names else np.zeros(R, bool)
+        )
+        table = table.append_column("clicked", pa.array(named) if isinstance(named, np.ndarray) else named)
+    if "clicked_item" in table.column_names and "clicked_items" not in table.column_names:
+        table = _outside_the_card(table, report)
     return table
+
+
+def _of_the_card(table: pa.Table) -> pa.Table:
+    """`clicked_item`, where not given, is the first of the clicked ones that is on the card."""
+    if "clicked_item" in table.column_names:
+        return table
+    clicks, counts = flatten(table["clicked_items"])
+    inside = _among(table, clicks, counts, "card")
+    owner = np.repeat(np.arange(len(table)), counts)
+    places = np.flatnonzero(inside)
+    first = np.full(len(table), -1)
+    first[owner[places[::-1]]] = places[::-1]
+    table = table.append_column("clicked_item", clicks.take(pa.array(first, mask=first < 0)))
+    return _replaced(table, "clicked", pa.array(first >= 0)) if "clicked" not in table.column_names else table
+
+
+def _outside_the_card(table: pa.Table, report: Report) -> pa.Table:
+    """A clicked item that was not on the card is kept as a click of the list."""
+    click = combine(table["clicked_item"])
+    one = np.ones(len(table), np.int64)
+    named = ~_missing(click)
+    moved = named & _among(table, click, one, "candidates") & ~_among(table, click, one, "card")
+    for row in np.flatnonzero(moved)[:1].tolist():
+        report.note(
+            "a click outside the card, kept as a click of the list", click[row].as_py(), int(moved.sum())
+        )
+    offsets = pa.array(np.concatenate([[0], np.cumsum(named)]), pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, click.filter(pa.array(named)))
+    table = _replaced(table, "clicked_item", pc.if_else(pa.array(moved), None, click))
+    table = _replaced(table, "clicked", pc.if_else(pa.array(moved), False, combine(table["clicked"])))
+    return table.append_column("clicked_items", lists)
+
+
+def _among(
+    table: pa.Table, items: pa.Array, counts: Int64[np.ndarray, "R"], column: str
+) -> Bool[np.ndarray, "L"]:
+    """Which of the items, `counts` of them a row, stand in the row's list; where there is no card, candidates do."""
+    offered, sizes = flatten(table["candidates"])
+    owner = np.repeat(np.arange(len(table)), sizes)
+    if column == "card":
+        card, card_sizes = _card_lists(table, offered.type)
+        bare = np.repeat(card_sizes == 0, sizes)
+        offered = pa.concat_arrays([card, offered.filter(pa.array(bare))])
+        owner = np.concatenate([np.repeat(np.arange(len(table)), card_sizes), owner[bare]])
+    lookup = RowLookup(pc.unique(pc.drop_null(offered)))
+    width = len(lookup.ids) + 1
+    wanted = lookup(items)
+    keys = np.repeat(np.arange(len(table)), counts) * width + wanted
+    return np.asarray((wanted >= 0) & np.isin(keys, owner * width + lookup(offered)))
+
+
+def _replaced(table: pa.Table, name: str, values: Any) -> pa.Table:
+    if name not in table.column_names:
+        return table.append_column(name, values)
+    return table.set_column(table.column_names.index(name), name, values)
 
 
 def problems(table: pa.Table) -> Iterator[Problem]:
@@ -90,8 +159,9 @@ def problems(table: pa.Table) -> Iterator[Problem]:
     found = np.zeros(len(table), bool)
 
     def told(column: str, wrong: Bool[np.ndarray, "R"], reason: str) -> Iterator[Problem]:
+        named = column.partition(".")[2] or column
         for row in np.flatnonzero(wrong & ~found).tolist():
-            yield Problem(row, column, reason, table[column][row].as_py())
+            yield Problem(row, named, reason, table[column][row].as_py())
         found[wrong] = True
 
     for name in ("request_id", "user_id", "candidates", "clicked"):
@@ -108,9 +178,20 @@ def problems(table: pa.Table) -> Iterator[Problem]:
         named = ~_missing(table["clicked_item"])
         silent = named & ~_flags(pc.fill_null(table["clicked"], False))
         yield from told("clicked_item", silent, "an item is named though nothing was clicked")
+    for name in table.column_names:
+        if name in MEASURED or name.partition(".")[0] in ("candidate", "item"):
+            short = flatten(table[name])[1] != counts
+            yield from told(name, short, "its list is not as long as that of the candidates")
     for problem in _card_problems(table):
         if not found[problem.row]:
+            found[problem.row] = True
             yield problem
+    if "clicked_items" in table.column_names:
+        clicks, sizes = flatten(table["clicked_items"])
+        strange = ~_among(table, clicks, sizes, "candidates")
+        rows = np.zeros(len(table), bool)
+        rows[np.repeat(np.arange(len(table)), sizes)[strange]] = True
+        yield from told("clicked_items", rows, "a clicked item is not among the candidates")
 
 
 def _card_problems(table: pa.Table) -> Iterator[Problem]:

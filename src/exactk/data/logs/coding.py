@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Float64, Int8, Int64, UInt8
+from jaxtyping import Float32, Float64, Int8, Int32, Int64, UInt8
 
-from exactk.data.assemble import FAULTS, card_positions
+from exactk.data.assemble import FAULTS, card_positions, list_positions
+from exactk.data.categories import CategoryCoder, category_texts
+from exactk.data.roles import Columns
 from exactk.data.table import SPLITS, RowLookup, combine, flatten, packed_size
 from exactk.errors import DataError
 
@@ -22,10 +24,12 @@ NO_TIMESTAMP = np.iinfo(np.int64).min
 class Coder:
     """Turns a table of impressions into the arrays of the index, refusing what a log cannot mean."""
 
-    def __init__(self, items: RowLookup, users: RowLookup) -> None:
+    def __init__(self, items: RowLookup, users: RowLookup, columns: Columns | None = None) -> None:
         self.items, self.users = items, users
+        self.context = (columns or Columns()).context
+        self.categories = CategoryCoder(self.context.categories)
         self.row = 0  # first row of the table at hand
-        self._ends = {"candidates": 0, "card": 0, "graph": 0}
+        self._ends = {"candidates": 0, "card": 0, "graph": 0, "click": 0}
         self._last_request: tuple[Any, int] = (None, -1)
         self._scratch = np.full((len(items.ids), 2), -1, np.int64)
 
@@ -54,17 +58,53 @@ class Coder:
         if (named & ~clicked).any():
             row = int(np.flatnonzero(named & ~clicked)[0])
             raise self._error(row, "clicked_item", "an item is named though nothing was clicked")
+        click_positions, click_counts = self._clicks(table, candidates, num_candidates, placed.clicked)
         graph, graph_sizes = self._graphs(table, num_candidates)
         coded = {
             "candidates": candidates, "candidate_start": self._advance("candidates", num_candidates),
             "card": placed.card, "card_start": self._advance("card", card_sizes),
+            "click": click_positions, "click_start": self._advance("click", click_counts),
             "graph": graph, "graph_start": self._advance("graph", graph_sizes),
             "user": user, "clicked": clicked, "clicked_position": placed.clicked,
             "propensity": self._propensity(table), "timestamp": self._timestamp(table),
             "request": self._requests(table["request_id"]), "split": self._splits(table),
+            "context_numbers": self._context_numbers(table), "context_categories": self._context_categories(table),
         }  # fmt: skip
         self.row += R
         return coded
+
+    def _clicks(
+        self,
+        table: pa.Table,
+        candidates: Int64[np.ndarray, "C"],
+        num_candidates: Int64[np.ndarray, "R"],
+        clicked: Int32[np.ndarray, "R"],
+    ) -> tuple[Int32[np.ndarray, "L"], Int64[np.ndarray, "R"]]:
+        """Positions of all clicked items; where only one is named, of that one."""
+        if "clicked_items" not in table.column_names:
+            return clicked[clicked >= 0], (clicked >= 0).astype(np.int64)
+        ids, counts = flatten(table["clicked_items"])
+        items = self._rows_of(self.items, ids, counts, "clicked_items", "items.parquet")
+        positions = list_positions(candidates, num_candidates, items, counts)
+        if (positions < 0).any():
+            bad = int(np.flatnonzero(positions < 0)[0])
+            row = int(np.searchsorted(np.cumsum(counts), bad, side="right"))
+            raise self._error(
+                row, "clicked_items", f"the clicked item {ids[bad].as_py()!r} is not among the candidates"
+            )
+        return positions, counts
+
+    def _context_numbers(self, table: pa.Table) -> Float32[np.ndarray, "R F"]:
+        held = [self._or_null(table, name, pa.float32()) for name in self.context.numbers]
+        columns = [combine(column).cast(pa.float32()).to_numpy(zero_copy_only=False) for column in held]
+        return np.column_stack(columns) if columns else np.empty((len(table), 0), np.float32)
+
+    def _context_categories(self, table: pa.Table) -> Int32[np.ndarray, "R F"]:
+        codes = [
+            self.categories.coded(name, category_texts(self._or_null(table, name, pa.string())))
+            for name in self.context.categories
+        ]
+        return np.column_stack(codes) if codes else np.empty((len(table), 0), np.int32)
 
     def _rows_of(
         self, lookup: RowLookup, ids: Any, lengths: Int64[np.ndarray, "R"], column: str, file: str

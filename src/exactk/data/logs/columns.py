@@ -1,6 +1,6 @@
-"""From a caller's columns to ours: renaming, parsing lists written as text, numbers that should be ids.
+"""From a caller's columns to ours: choosing, parsing lists written as text, numbers that should be ids, features.
 
-Knows one table at a time; whether its rows make sense is `frame_check.py`'s question.
+Knows one table at a time; whether its rows make sense is `check.py`'s question.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactk.data.table import combine, flatten
+from exactk.data.categories import category_texts
+from exactk.data.roles import MEASURED, Columns
+from exactk.data.table import combine, flatten, is_list, is_text
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest
 
 WIDE = (
-    "request_id", "user_id", "candidates", "card", "clicked", "clicked_item", "propensity", "timestamp", "split",
+    "request_id", "user_id", "candidates", "card", "clicked", "clicked_item", "clicked_items", *MEASURED,
+    "propensity", "timestamp", "split",
 )  # fmt: skip
 LONG = (
-    "request_id", "user_id", "item_id", "on_card", "clicked", "propensity", "timestamp", "split",
+    "request_id", "user_id", "item_id", "on_card", "clicked", *MEASURED, "propensity", "timestamp", "split",
 )  # fmt: skip
 IDS = ("request_id", "user_id", "item_id", "clicked_item")
+ID_LISTS = ("candidates", "card", "clicked_items")
 _SEPARATORS = (",", "|", ";", " ")
 
 
@@ -47,13 +51,59 @@ def renamed(
     return table.select(list(held.values())).rename_columns(list(held))
 
 
+def selected(table: pa.Table, columns: Columns, layout: Sequence[str], source: str) -> pa.Table:
+    """Every column that has a use, under our name: roles as they are, features as "candidate.price".
+
+    Features of items and users may stand in tables of their own; all others must be here.
+    """
+    roles = {ours: columns.roles.get(ours, ours) for ours in layout}
+    for ours, theirs in columns.roles.items():
+        if ours not in layout:
+            kind = "one row per item" if "item_id" in layout else "lists of candidates"
+            raise InputError(
+                f"{source} holds {kind}, where there is no column {ours!r} to map{nearest(ours, layout)}"
+            )
+        if theirs not in table.column_names:
+            raise DataError(f"{source}: there is no column {theirs!r}{nearest(theirs, table.column_names)}")
+    used = {ours: theirs for ours, theirs in roles.items() if theirs in table.column_names}
+    for ours in REQUIRED_LONG if "item_id" in layout else REQUIRED_WIDE:
+        if ours not in used:
+            raise DataError(
+                f"{source}: no column for {ours!r}; map one of {', '.join(table.column_names)} to it, "
+                f"as in {ours}={table.column_names[0] if table.column_names else '...'}"
+            )
+    for carrier, held in columns.carriers():
+        for name in held.names:
+            if name in table.column_names:
+                used[f"{carrier}.{name}"] = name
+            elif carrier in ("candidate", "context"):
+                raise DataError(f"{source}: there is no column {name!r}{nearest(name, table.column_names)}")
+    return table.select(list(used.values())).rename_columns(list(used))
+
+
+REQUIRED_WIDE = ("user_id", "candidates")
+REQUIRED_LONG = ("request_id", "user_id", "item_id")
+
+
 class ColumnReader:
     """Gives columns their types, and remembers between pieces how lists are written and what ids are."""
 
-    def __init__(self, source: str, separator: str | None = None, text_ids: bool = False) -> None:
+    def __init__(
+        self,
+        source: str,
+        separator: str | None = None,
+        text_ids: bool = False,
+        columns: Columns | None = None,
+    ) -> None:
         self.source, self.text_ids = source, text_ids
         self._separator = separator
         self._id_types: dict[str, pa.DataType] = {}
+        self._kinds = {
+            f"{carrier}.{name}": kind
+            for carrier, held in (columns or Columns()).carriers()
+            for kind in ("numbers", "categories", "texts", "vectors")
+            for name in getattr(held, kind)
+        } | dict.fromkeys(MEASURED, "numbers")
 
     def typed(self, table: pa.Table, first_row: int) -> pa.Table:
         """The same table, ids as int64 or text, lists as lists, flags as booleans."""
@@ -63,7 +113,9 @@ class ColumnReader:
     def _column(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        if name in ("candidates", "card"):
+        if name in self._kinds:
+            return self._feature(name, self._kinds[name], column, first_row)
+        if name in ID_LISTS:
             return self._id_list(name, column, first_row)
         if name in IDS:
             return self._ids(
@@ -76,15 +128,35 @@ class ColumnReader:
         if name == "timestamp":
             return self._moment(column, first_row)
         if name == "features":
-            return self._numbers(column, first_row)
+            return self._numbers(name, column, first_row)
         return column
 
+    def _feature(self, name: str, kind: str, column: pa.Array, first_row: int) -> pa.Array:
+        """Numbers as float32, a missing one NaN; categories as text; lists of either stay lists."""
+        if pa.types.is_null(column.type):
+            return column.cast(pa.float32() if kind == "numbers" else pa.string())
+        if kind == "vectors":
+            return self._numbers(name, column, first_row)
+        if kind == "texts":
+            return column
+        if is_list(column.type):
+            values, lengths = flatten(column)
+            return _lists(lengths, self._feature(name, kind, values, first_row), column)
+        if kind == "categories":
+            return category_texts(column, self._where(name))
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.uint8())
+        return pc.fill_null(self._cast(name, column, pa.float32(), first_row), float("nan"))
+
+    def _where(self, name: str) -> str:
+        return f"{self.source}: column '{name.partition('.')[2] or name}'"
+
     def _id_list(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
-        if _is_text(column.type):
+        if is_text(column.type):
             column = self._split_text(name, column, first_row)
         if pa.types.is_null(column.type):
             column = column.cast(pa.list_(pa.string()))
-        if not _is_list(column.type):
+        if not is_list(column.type):
             raise DataError(
                 f"{self.source}: row {first_row}, column '{name}': {column[0].as_py()!r} is no list"
             )
@@ -132,7 +204,7 @@ class ColumnReader:
         elif wanted is None:
             if pa.types.is_integer(kind) or (pa.types.is_floating(kind) and _whole(values)):
                 wanted = pa.int64()
-            elif _is_text(kind):
+            elif is_text(kind):
                 wanted = pa.int64() if offsets is not None and _all_digits(values) else pa.string()
             else:
                 raise DataError(f"{self.source}: column '{name}' holds {kind}, not integer or text ids")
@@ -175,12 +247,12 @@ class ColumnReader:
             return column.cast(pa.timestamp("us"))
         return self._cast("timestamp", column, pa.timestamp("us"), first_row)
 
-    def _numbers(self, column: pa.Array, first_row: int) -> pa.Array:
-        if _is_text(column.type):
-            column = self._split_text("features", column, first_row)
-        if not _is_list(column.type):
-            raise DataError(f"{self.source}: column 'features' holds {column.type}, not lists of numbers")
-        return self._cast("features", column, pa.list_(pa.float32()), first_row)
+    def _numbers(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
+        if is_text(column.type):
+            column = self._split_text(name, column, first_row)
+        if not is_list(column.type):
+            raise DataError(f"{self._where(name)} holds {column.type}, not lists of numbers")
+        return self._cast(name, column, pa.list_(pa.float32()), first_row)
 
     def _cast(self, name: str, column: pa.Array, wanted: pa.DataType, first_row: int) -> pa.Array:
         try:
@@ -188,8 +260,8 @@ class ColumnReader:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             bad = _first_failing(column, wanted)
             raise DataError(
-                f"{self.source}: row {first_row + bad}, column '{name}': {column[bad].as_py()!r} does not read as "
-                f"{wanted}"
+                f"{self.source}: row {first_row + bad}, column '{name.partition('.')[2] or name}': "
+                f"{column[bad].as_py()!r} does not read as {wanted}"
             ) from error
 
 
@@ -202,14 +274,6 @@ def _lists(lengths: np.ndarray, values: pa.Array, like: pa.Array) -> pa.Array:
 
 def _owner(name: str) -> str:
     return "user" if name == "user_id" else "item"
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _whole(values: pa.Array) -> bool:

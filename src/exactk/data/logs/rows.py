@@ -1,6 +1,6 @@
 """One row per item into one row per request: candidates, card and click gathered from the rows of a request.
 
-Knows typed columns and their order, no files; `frame_check.py` judges what comes out.
+Knows typed columns and their order, no files; `check.py` judges what comes out.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
 from exactk.data.logs.check import Report
+from exactk.data.roles import MEASURED
 from exactk.data.table import combine
 
 CONSTANT = ("user_id", "propensity", "timestamp", "split")
+_CONSTANT_CARRIERS = ("context", "user")
 
 
 class Piece(NamedTuple):
@@ -31,11 +33,12 @@ class RequestGatherer:
     """Takes pieces of a long table and gives back whole requests; the last one of a piece waits for the next piece.
 
     Rows of a request should stand together. Within a piece they need not; a request that reappears in a later
-    piece is dropped and reported, as its impression is already written.
+    piece is dropped and reported, as its impression is already written. Without `on_card` the card is the whole
+    list, or, where the log says so by `card_size`, lists were shown whole and there is no card.
     """
 
-    def __init__(self, report: Report) -> None:
-        self.report = report
+    def __init__(self, report: Report, card_size: int | None = None) -> None:
+        self.report, self.card_size = report, card_size
         self._waiting: pa.Table | None = None
         self._closed: pa.Array | None = None
 
@@ -61,8 +64,9 @@ class RequestGatherer:
         ids = combine(table["request_id"])
         encoded = ids.dictionary_encode()  # numbered by first appearance
         code = encoded.indices.to_numpy(zero_copy_only=False)
-        order = np.argsort(code, kind="stable")
-        table, code = table.take(pa.array(order)), code[order]
+        if (np.diff(code) < 0).any():
+            order = np.argsort(code, kind="stable")
+            table, code = table.take(pa.array(order)), code[order]
         starts = np.flatnonzero(np.diff(code, prepend=-1))
         self._closed = encoded.dictionary if self._closed is None else pa.concat_arrays(
             [self._closed, encoded.dictionary]
@@ -106,53 +110,64 @@ class RequestGatherer:
         return table.filter(pa.array(~(nameless | late)))
 
     def _wide(self, table: pa.Table, starts: Int64[np.ndarray, "R"]) -> pa.Table:
-        offsets = np.append(starts, len(table))
+        offsets = pa.array(np.append(starts, len(table)), pa.int32())
         item = combine(table["item_id"])
-        on_card = _flag_column(table, "on_card", True)
+        on_card = _flag_column(table, "on_card", self.card_size is None)
         clicked = _flag_column(table, "clicked", False)
-        sizes = np.add.reduceat(on_card.astype(np.int64), starts)
-        first_click = np.full(len(starts), -1)
-        places = np.flatnonzero(clicked)
-        owners = np.searchsorted(starts, places, side="right") - 1
-        first_click[owners[::-1]] = places[::-1]  # written backwards: the first click of a request stays
-        self._note_clicks(table, owners, starts)
+        if "on_card" not in table.column_names and self.card_size is not None:
+            first_click = _first_of(clicked, starts)
+        else:
+            first_click = _first_of(clicked & on_card, starts)
         columns = {
             "request_id": table["request_id"].take(pa.array(starts)),
-            "candidates": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), item),
-            "card": pa.ListArray.from_arrays(
-                pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32()), item.filter(pa.array(on_card))
-            ),
+            "candidates": pa.ListArray.from_arrays(offsets, item),
+            "card": _listed(item, on_card, starts),
             "clicked": pa.array(first_click >= 0),
             "clicked_item": item.take(pa.array(first_click, mask=first_click < 0)),
+            "clicked_items": _listed(item, clicked, starts),
         }
-        for name in CONSTANT:
-            if name in table.column_names:
+        for name in table.column_names:
+            if name in CONSTANT or name.partition(".")[0] in _CONSTANT_CARRIERS:
                 columns[name] = self._constant(table, name, starts)
+            elif name in MEASURED or name.partition(".")[0] in ("candidate", "item"):
+                columns[name] = pa.ListArray.from_arrays(offsets, combine(table[name]))
         return pa.table(columns)
-
-    def _note_clicks(
-        self, table: pa.Table, owners: Int64[np.ndarray, "T"], starts: Int64[np.ndarray, "R"]
-    ) -> None:
-        counts = np.bincount(owners, minlength=len(starts))
-        for request in np.flatnonzero(counts > 1).tolist():
-            example = table["request_id"][int(starts[request])].as_py()
-            self.report.note("several items of a request clicked, the first one kept", example)
 
     def _constant(self, table: pa.Table, name: str, starts: Int64[np.ndarray, "R"]) -> pa.Array:
         """The value of a request's first row, which its other rows should share."""
         column = combine(table[name])
         differing = np.flatnonzero(_differs(column, starts))
         if len(differing):
-            text = f"'{name}' differs within a request, that of its first row kept"
+            said = name.partition(".")[2] or name
+            text = f"'{said}' differs within a request, that of its first row kept"
             self.report.note(text, table["_row"][int(differing[0])].as_py(), len(differing))
         return column.take(pa.array(starts))
+
+
+def _first_of(flags: Bool[np.ndarray, "L"], starts: Int64[np.ndarray, "R"]) -> Int64[np.ndarray, "R"]:
+    """The first row of each request whose flag is set, -1 where none is."""
+    first = np.full(len(starts), -1)
+    places = np.flatnonzero(flags)
+    owners = np.searchsorted(starts, places, side="right") - 1
+    first[owners[::-1]] = places[::-1]  # written backwards: the first of a request stays
+    return first
+
+
+def _listed(item: pa.Array, flags: Bool[np.ndarray, "L"], starts: Int64[np.ndarray, "R"]) -> pa.Array:
+    """The items of each request whose flag is set."""
+    sizes = np.add.reduceat(flags.astype(np.int64), starts)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, item.filter(pa.array(flags)))
 
 
 def _differs(column: pa.Array, starts: Int64[np.ndarray, "R"]) -> Bool[np.ndarray, "L"]:
     """True where a row's value is not that of the first row of its request."""
     counts = np.diff(np.append(starts, len(column)))
     first = column.take(pa.array(np.repeat(starts, counts)))
-    return _flags(pc.fill_null(pc.not_equal(column, first), False))
+    differs = _flags(pc.fill_null(pc.not_equal(column, first), False))
+    if pa.types.is_floating(column.type):
+        differs &= ~_flags(pc.fill_null(pc.and_(pc.is_nan(column), pc.is_nan(first)), False))
+    return differs
 
 
 def _flag_column(table: pa.Table, name: str, default: bool) -> Bool[np.ndarray, "L"]:

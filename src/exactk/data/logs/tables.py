@@ -5,9 +5,9 @@ Knows nothing of impressions but which ids they met.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,33 +16,32 @@ import pyarrow.compute as pc
 from exactk.data.logs.check import Report
 from exactk.data.logs.columns import ColumnReader, renamed
 from exactk.data.logs.files import tables_of
-from exactk.data.table import combine
+from exactk.data.logs.settled import Entity
+from exactk.data.table import RowLookup, combine
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError
-
-EntityKind = Literal["item", "user"]
 
 
 def write_entities(
     writer: DatasetWriter,
-    kind: EntityKind,
+    entity: Entity,
     source: Any,
     met: pa.Array,
-    mapping: Mapping[str, str],
-    features: Sequence[str],
+    said: pa.Table | None,
     text_ids: bool,
     report: Report,
 ) -> None:
-    """Write every item or user of `source`, and those the log met beyond it, with nothing but their id."""
+    """Write every item or user of `source`, and those the log met beyond it; `said` is what the log told of them."""
+    kind, key = entity.kind, f"{entity.kind}_id"
     write = writer.write_items if kind == "item" else writer.write_users
-    key = f"{kind}_id"
-    if source is None:
+    if source is None and said is None:
         write(pa.table({key: met}))
         return
     known = pa.array([], met.type)
     schema: pa.Schema | None = None
     feature_size = 0
-    for table in _pieces(source, kind, mapping, features, text_ids, report):
+    pieces = [_own(said, entity)] if source is None else _pieces(source, entity, said, text_ids, report)
+    for table in pieces:
         if table[key].type != met.type:
             raise DataError(
                 f"{_name(source, kind)}: column '{key}' holds {table[key].type}, the log's {kind} ids are {met.type}; "
@@ -61,34 +60,54 @@ def write_entities(
             strangers[0].as_py(),
             len(strangers),
         )
-        write(_bare(strangers, key, schema, feature_size))
+        bare = _bare(strangers, key, schema, feature_size)
+        write(bare if said is None else _own(_beside(bare.select([key]), said, key), entity, schema))
+
+
+def _own(said: pa.Table | None, entity: Entity, like: pa.Schema | None = None) -> pa.Table:
+    """What the log told, as a table of items or users."""
+    assert said is not None
+    if like is not None:
+        lacking = [
+            column for column in like if column.name not in said.column_names and column.name != "features"
+        ]
+        for column in lacking:
+            said = said.append_column(column.name, pa.nulls(len(said), column.type))
+    table = _joined_features(said, entity.numbers, "the log") if entity.numbers else said
+    return table.select(like.names) if like is not None else table
+
+
+def _beside(table: pa.Table, said: pa.Table, key: str) -> pa.Table:
+    """The table with those columns of `said` that it lacks, by id."""
+    rows = RowLookup(said[key])(table[key])
+    at = pa.array(rows, mask=rows < 0)
+    for name in said.column_names:
+        if name not in table.column_names:
+            table = table.append_column(name, combine(said[name]).take(at))
+    return table
 
 
 def _pieces(
-    source: Any,
-    kind: EntityKind,
-    mapping: Mapping[str, str],
-    features: Sequence[str],
-    text_ids: bool,
-    report: Report,
+    source: Any, entity: Entity, said: pa.Table | None, text_ids: bool, report: Report
 ) -> Iterator[pa.Table]:
     """Mapped and typed pieces, all other columns kept as attributes."""
-    key, first = f"{kind}_id", 0
-    name = _name(source, kind)
+    kind, key, first = entity.kind, f"{entity.kind}_id", 0
+    name, mapping = _name(source, kind), entity.mapping
     own = ColumnReader(name, None, text_ids)
     as_text = [mapping.get(one, one) for one in ("features", *([key] if text_ids else ()))]
     for table in tables_of(source, as_text):
         others = [theirs for theirs in table.column_names if theirs not in mapping.values()]
         known = {ours: ours for ours in others} | dict(mapping)
-        ours = renamed(table, known, list(known), [key], name)
-        if features:
-            ours = _joined_features(ours, features, name)
-        read = own.typed(ours, first)
-        missing = combine(read[key]).is_null()
+        ours = own.typed(renamed(table, known, list(known), [key], name), first)
+        if said is not None:
+            ours = _beside(ours, said, key)
+        if entity.numbers:
+            ours = _joined_features(ours, entity.numbers, name)
+        missing = combine(ours[key]).is_null()
         for row in np.flatnonzero(missing.to_numpy(zero_copy_only=False)).tolist():
             report.drop(f"{kind} without an id", first + row, key, None)
         first += len(table)
-        yield read.filter(pc.invert(missing))
+        yield ours.filter(pc.invert(missing))
 
 
 def _joined_features(table: pa.Table, features: Sequence[str], name: str) -> pa.Table:
@@ -97,7 +116,7 @@ def _joined_features(table: pa.Table, features: Sequence[str], name: str) -> pa.
         if column not in table.column_names:
             raise DataError(f"{name}: there is no column '{column}' to make features of")
     try:
-        columns = [combine(table[column].cast(pa.float32())) for column in features]
+        columns = [_plain_numbers(combine(table[column])) for column in features]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(f"{name}: the columns {', '.join(features)} are not all numbers: {error}") from error
     matrix = np.column_stack([pc.fill_null(column, float("nan")).to_numpy() for column in columns])
@@ -105,6 +124,10 @@ def _joined_features(table: pa.Table, features: Sequence[str], name: str) -> pa.
     offsets = pa.array(np.arange(len(table) + 1) * len(features), pa.int32())
     kept = table.drop_columns(["features"]) if "features" in table.column_names else table
     return kept.append_column("features", pa.ListArray.from_arrays(offsets, flat))
+
+
+def _plain_numbers(column: pa.Array) -> pa.Array:
+    return (column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column).cast(pa.float32())
 
 
 def _distinct(table: pa.Table, key: str, known: pa.Array, name: str, report: Report) -> pa.Table:

@@ -1,0 +1,128 @@
+"""Candidate features on disk: a row for every candidate of every impression, beside the Parquet files, stored once.
+
+Knows the columns and their order, no batches. Numbers are float32, NaN where missing; categories int32 codes, 0 where
+missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Float32, Int32
+
+from exactk.data.categories import CategoryCoder, categories_table, category_lists, category_texts
+from exactk.data.matrices import MatrixWriter, mapped_matrix
+from exactk.data.roles import Columns
+from exactk.data.table import combine, flatten
+from exactk.errors import DataError
+
+NUMBERS, CATEGORIES, VALUES = "candidate_numbers.npy", "candidate_categories.npy", "candidate_values.parquet"
+
+
+def number_names(columns: Columns) -> tuple[str, ...]:
+    """Columns of the matrix of numbers: the features, then score, position and reward where the log has them."""
+    return (*columns.candidate.numbers, *columns.measured)
+
+
+class CandidateWriter:
+    """Takes the candidates' columns out of impressions and appends them to the matrices."""
+
+    def __init__(self, folder: Path, columns: Columns) -> None:
+        self.columns = columns
+        self.numbers = number_names(columns)
+        self.categories = columns.candidate.categories
+        self._coder = CategoryCoder(self.categories)
+        self._matrices = {
+            name: MatrixWriter(folder / name, dtype, len(columns_of))
+            for name, dtype, columns_of in (
+                (NUMBERS, np.float32, self.numbers), (CATEGORIES, np.int32, self.categories),
+            )
+            if columns_of
+        }  # fmt: skip
+
+    def take_from(self, table: pa.Table, first_row: int) -> pa.Table:
+        """Append what the impressions say of their candidates; the impressions without it."""
+        counts = flatten(table["candidates"])[1]
+        held = {
+            name: self._flat(table, name, counts, first_row) for name in (*self.numbers, *self.categories)
+        }
+        if self.numbers:
+            blocks = [_float32(held[name]) for name in self.numbers]
+            self._matrices[NUMBERS].append(np.column_stack(blocks))
+        if self.categories:
+            codes = [self._coder.coded(name, category_texts(held[name])) for name in self.categories]
+            self._matrices[CATEGORIES].append(np.column_stack(codes))
+        taken = [named for name in held if (named := self._named(name)) in table.column_names]
+        return table.drop_columns(taken)
+
+    def close(self) -> tuple[dict[str, dict[str, Any]], pa.Table | None]:
+        """Checksums of the finished matrices, and the categories' values as a table."""
+        sums = {name: matrix.close() for name, matrix in self._matrices.items()}
+        return sums, categories_table(self._coder.lists()) if self.categories else None
+
+    def abandon(self) -> None:
+        """Let go of the files."""
+        for matrix in self._matrices.values():
+            matrix.abandon()
+
+    def _named(self, name: str) -> str:
+        return name if name in self.columns.measured else f"candidate.{name}"
+
+    def _flat(self, table: pa.Table, name: str, counts: np.ndarray, first_row: int) -> pa.Array:
+        named = self._named(name)
+        if named not in table.column_names:
+            raise DataError(f"impressions have no column '{named}', which the dataset's columns promise")
+        values, sizes = flatten(table[named])
+        if (sizes != counts).any():
+            row = int(np.flatnonzero(sizes != counts)[0])
+            raise DataError(
+                f"impressions: row {first_row + row}, column '{named}': {sizes[row]} values for "
+                f"{counts[row]} candidates"
+            )
+        return combine(values)
+
+
+def _float32(values: pa.Array) -> Float32[np.ndarray, "C"]:
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    cast = values.cast(pa.float32(), safe=False)
+    plain = cast.to_numpy(zero_copy_only=False)  # nulls become NaN
+    return np.asarray(plain, np.float32)
+
+
+@dataclass(frozen=True)
+class CandidateColumns:
+    """The matrices of a folder, mapped; row c is the c-th candidate of all impressions end to end."""
+
+    number_names: tuple[str, ...]
+    numbers: Float32[np.ndarray, "C F"]
+    category_names: tuple[str, ...]
+    categories: Int32[np.ndarray, "C G"]
+    values: dict[str, list[str]]  # of each category, in the order of their codes from 1
+
+    @classmethod
+    def of(cls, folder: Path, columns: Columns, num_candidates: int) -> CandidateColumns:
+        """Map what `CandidateWriter` wrote."""
+        numbers, categories = number_names(columns), columns.candidate.categories
+        held = cls(
+            numbers,
+            mapped_matrix(folder / NUMBERS, len(numbers))
+            if numbers
+            else np.empty((num_candidates, 0), np.float32),
+            categories,
+            mapped_matrix(folder / CATEGORIES, len(categories))
+            if categories
+            else np.empty((num_candidates, 0), np.int32),
+            category_lists(pq.read_table(folder / VALUES), categories) if categories else {},
+        )
+        for name, matrix in ((NUMBERS, held.numbers), (CATEGORIES, held.categories)):
+            if len(matrix) != num_candidates:
+                raise DataError(
+                    f"{folder / name} has {len(matrix)} rows, the impressions {num_candidates} candidates"
+                )
+        return held

@@ -1,0 +1,77 @@
+"""Categories: their values as text, one way for every type, and numbers for them in order of first appearance.
+
+Knows no column's meaning. Code 0 is a missing value; the value at place i has code i + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Int32
+
+from exactk.data.table import combine, is_text
+from exactk.errors import DataError
+
+
+def category_texts(values: pa.Array | pa.ChunkedArray, where: str = "a category") -> pa.Array:
+    """Values as text: true, 7 (also where it came as 7.0), red. Missing, NaN and empty ones are null."""
+    array = combine(values)
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        array = array.cast(kind.value_type)
+        kind = array.type
+    if pa.types.is_floating(kind):
+        array = _whole_numbers_bare(pc.if_else(pc.is_nan(array), None, array))
+    elif not (
+        is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+    ):
+        raise DataError(
+            f"{where} holds {kind}, which is no category; categories are text, whole numbers or flags"
+        )
+    text = array.cast(pa.string())
+    return pc.if_else(pc.equal(text, ""), None, text)
+
+
+def _whole_numbers_bare(array: pa.Array) -> pa.Array:
+    whole = pc.and_(pc.equal(array, pc.floor(array)), pc.less(pc.abs(array), 2.0**53))
+    bare = pc.if_else(whole, array, None).cast(pa.int64()).cast(pa.string())
+    return pc.if_else(whole, bare, array.cast(pa.string()))
+
+
+class CategoryCoder:
+    """Gives each column's values their codes, piece by piece; the same pieces give the same codes."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.values: dict[str, dict[str, int]] = {name: {} for name in names}
+
+    def coded(self, name: str, texts: pa.Array) -> Int32[np.ndarray, "R"]:
+        """Codes of a column of category texts."""
+        encoded = combine(texts).dictionary_encode()
+        known = self.values[name]
+        codes = [known.setdefault(value, len(known) + 1) for value in encoded.dictionary.to_pylist()]
+        places = pc.fill_null(encoded.indices, len(codes)).to_numpy(zero_copy_only=False)
+        return np.asarray(np.array([*codes, 0], np.int32)[places])
+
+    def lists(self) -> dict[str, list[str]]:
+        """The values of each column in the order of their codes."""
+        return {name: list(known) for name, known in self.values.items()}
+
+
+def categories_table(lists: Mapping[str, Sequence[str]]) -> pa.Table:
+    """Those values as a table of (column, value), to be kept."""
+    columns = [name for name, values in lists.items() for _ in values]
+    values = [value for held in lists.values() for value in held]
+    return pa.table({"column": pa.array(columns, pa.string()), "value": pa.array(values, pa.string())})
+
+
+def category_lists(table: pa.Table, names: Sequence[str]) -> dict[str, list[str]]:
+    """The way back."""
+    lists: dict[str, list[str]] = {name: [] for name in names}
+    rows: list[Any] = table.to_pylist()
+    for row in rows:
+        lists[row["column"]].append(row["value"])
+    return lists

@@ -1,0 +1,96 @@
+"""What a table of items says to a model: category codes, vectors, words; computed once for a table and a vocabulary.
+
+Knows no impressions and no requests; rows are those of the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float32, Int32
+
+from exactk.data.categories import CategoryCoder, category_texts
+from exactk.data.fitted import FittedColumns
+from exactk.data.table import combine, flatten, is_list, is_text
+from exactk.data.texts import Terms, words_of
+from exactk.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class ItemColumns:
+    """By row: codes in the vocabulary, codes of all values there are (for comparing), vectors, levels, words."""
+
+    codes: Int32[np.ndarray, "I C"]
+    raw_codes: dict[str, Int32[np.ndarray, "I"]]
+    vectors: Float32[np.ndarray, "I V"]
+    levels: dict[str, Float32[np.ndarray, "I"]]
+    words: dict[str, Terms]
+
+    @classmethod
+    def of(cls, items: pa.Table, fitted: FittedColumns, features: Float32[np.ndarray, "I F"]) -> ItemColumns:
+        """Read the columns that the vocabulary knows; `features` are the raw ones of the same rows."""
+        categories = fitted.item_categories
+        texts = {name: category_texts(_column(items, name, pa.string())) for name in categories.names}
+        codes = [categories.codes(f, texts[name]) for f, name in enumerate(categories.names)]
+        coder = CategoryCoder(categories.names)
+        spelled = {name: _texts(items, name) for name in fitted.texts}
+        overlapping = {pair.column for pair in fitted.pair_features if pair.kind == "overlap"}
+        gaps = {pair.column for pair in fitted.pair_features if pair.kind == "gap"}
+        vectors = np.zeros((len(items), fitted.vector_size), np.float32)
+        for name, part in fitted.vector_slices.items():
+            vectors[:, part] = (
+                fitted.texts[name](spelled[name]) if name in spelled else _vectors(items, name, part)
+            )
+        return cls(
+            codes=np.column_stack(codes) if codes else np.empty((len(items), 0), np.int32),
+            raw_codes={name: coder.coded(name, held) for name, held in texts.items()},
+            vectors=vectors,
+            levels={
+                name: fitted.item_numbers.level(f, features[:, f])
+                for f, name in enumerate(fitted.item_numbers.names)
+                if name in gaps
+            },
+            words={name: words_of(held) for name, held in spelled.items() if name in overlapping},
+        )
+
+
+def vector_matrix(items: pa.Table, name: str) -> Float32[np.ndarray, "I V"]:
+    """A column of lists of numbers as a matrix; a missing list is zeros, and all others are of one length."""
+    column = combine(items[name])
+    if not is_list(column.type):
+        raise DataError(f"items: column '{name}' holds {column.type}, not vectors (lists of numbers)")
+    values, lengths = flatten(column)
+    size = int(lengths.max(initial=0))
+    wrong = (lengths != size) & (lengths > 0)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise DataError(f"items: row {row}, column '{name}': {lengths[row]} numbers, other rows have {size}")
+    matrix = np.zeros((len(items), size), np.float32)
+    numbers = np.nan_to_num(values.to_numpy(zero_copy_only=False).astype(np.float32))
+    matrix[lengths > 0] = numbers.reshape(-1, size) if size else 0
+    return matrix
+
+
+def _vectors(items: pa.Table, name: str, part: slice) -> Float32[np.ndarray, "I V"]:
+    size = part.stop - part.start
+    if name not in items.column_names:
+        return np.zeros((len(items), size), np.float32)
+    matrix = vector_matrix(items, name)
+    if matrix.shape[1] not in (0, size):
+        raise DataError(f"items: column '{name}' holds vectors of {matrix.shape[1]}, train had {size}")
+    return matrix if matrix.shape[1] else np.zeros((len(items), size), np.float32)
+
+
+def _column(items: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
+    return combine(items[name]) if name in items.column_names else pa.nulls(len(items), kind)
+
+
+def _texts(items: pa.Table, name: str) -> list[str | list[str] | None]:
+    column = _column(items, name, pa.string())
+    inner = column.type.value_type if is_list(column.type) else column.type
+    if not (is_text(inner) or pa.types.is_null(inner)):
+        raise DataError(f"items: column '{name}' holds {column.type}, not texts")
+    held: list[str | list[str] | None] = column.to_pylist()
+    return held

@@ -1,0 +1,315 @@
+"""A draft of the columns file: what each column of a log seems to be for, with the reason where it would be ignored.
+
+Guesses from names, types and what is constant within what; a person decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Bool, Int64
+
+from exactk.data.logs.columns import ID_LISTS, LONG, WIDE
+from exactk.data.logs.files import tables_of
+from exactk.data.logs.guess import (
+    ROLE_NAMES,
+    SUGGESTED_K,
+    ignored_by_name,
+    is_category_name,
+    is_outcome,
+    is_running_number,
+    is_text_name,
+    plain_name,
+    role_fits,
+    words,
+)
+from exactk.data.roles import MEASURED, Columns, Features
+from exactk.data.table import combine, flatten, is_list, is_text
+
+_ENOUGH = 50  # rows of items met before, to believe that a column is constant within them
+_MOSTLY_DISTINCT = 0.5
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What was seen of a column and what it was taken for; `use` is empty where it would be ignored."""
+
+    table: str
+    column: str
+    type: str
+    missing: float
+    distinct: int
+    use: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A columns file to begin with, and a line of facts for each column."""
+
+    columns: Columns
+    facts: tuple[Fact, ...]
+
+    def text(self) -> str:
+        """The columns file, the facts as comments before it."""
+        lines = [("column", "type", "missing", "distinct", "used as")]
+        for fact in self.facts:
+            named = fact.column if fact.table == "log" else f"{fact.table}: {fact.column}"
+            use = fact.use.replace(".", " ") if fact.use else f"- ({fact.reason})"
+            lines.append((named, fact.type, f"{fact.missing:.1%}", str(fact.distinct or "-"), use))
+        widths = [max(len(line[place]) for line in lines) for place in range(4)]
+        table = [
+            "# " + "  ".join([*(cell.ljust(wide) for cell, wide in zip(line, widths, strict=False)), line[4]])
+            for line in lines
+        ]
+        head = "# A guess from the beginning of the log. Read it, mend it, build with --columns."
+        return "\n".join([head, *table, "", self.columns.to_toml()])
+
+
+def draft_of_files(log: Path, items: Path | None, users: Path | None, roles: Mapping[str, str]) -> Draft:
+    """Draft from the beginnings of files; of a folder of files, from the first."""
+    first = next(iter(sorted(path for path in log.iterdir() if path.is_file())), log) if log.is_dir() else log
+    tables = [
+        None if path is None else next(iter(tables_of(path, ID_LISTS))) for path in (first, items, users)
+    ]
+    assert tables[0] is not None
+    return draft_columns(tables[0], tables[1], tables[2], roles)
+
+
+def draft_columns(
+    log: pa.Table,
+    items: pa.Table | None = None,
+    users: pa.Table | None = None,
+    roles: Mapping[str, str] | None = None,
+) -> Draft:
+    """Guess from (the beginning of) a log and the tables of items and users beside it; `roles` are known already."""
+    reading = _Log(log, dict(roles or {}))
+    found = list(reading.guesses())
+    for name, table in (("item", items), ("user", users)):
+        if table is not None:
+            found += _entity_guesses(name, table)
+    uses: dict[tuple[str, str], list[str]] = {}
+    for fact in found:
+        carrier, _, kind = fact.use.partition(".")
+        if kind:
+            uses.setdefault((carrier, kind), []).append(fact.column)
+    features: dict[str, Any] = {
+        carrier: Features(**{kind: tuple(dict.fromkeys(uses.get((carrier, kind), ()))) for kind in kinds})
+        for carrier, kinds in (
+            ("candidate", ("numbers", "categories")), ("context", ("numbers", "categories")),
+            ("item", ("numbers", "categories", "texts", "vectors")), ("user", ("numbers", "categories")),
+        )
+    }  # fmt: skip
+    ignored = tuple(fact.column for fact in found if not fact.use and fact.table == "log")
+    columns = Columns(roles=reading.roles, ignored=ignored, k=reading.card_size(), **features)
+    return Draft(columns, tuple(found))
+
+
+class _Log:
+    """One log, rows or lists, seen as candidates of requests."""
+
+    def __init__(self, table: pa.Table, roles: dict[str, str]) -> None:
+        self.table = table
+        names = table.column_names
+        self.lists = "candidates" in roles or "candidates" in names
+        layout = WIDE if self.lists else LONG
+        self.roles = {ours: theirs for ours, theirs in roles.items() if theirs in names}
+        for ours in layout:
+            for name in names:
+                free = ours not in self.roles and name not in self.roles.values()
+                # Its very name is a role's: whether its values are right is for the reader to say.
+                named = name == ours and ours not in MEASURED
+                if free and (
+                    named or (plain_name(name) in ROLE_NAMES[ours] and role_fits(ours, combine(table[name])))
+                ):
+                    self.roles[ours] = name
+        self._sizes = self._list_sizes()
+        self.request = np.repeat(np.arange(len(self._sizes)), self._sizes)
+        items = self._role("candidates" if self.lists else "item_id")
+        flat = flatten(items)[0] if self.lists and items is not None and is_list(items.type) else items
+        self.item = None if flat is None or self._order is None else _codes(flat)[self._order]
+        self.clicked = self._clicks()
+
+    def card_size(self) -> int | None:
+        """A suggestion where lists were shown whole and are longer than a card."""
+        carded = self.roles.keys() & {"card", "on_card"}
+        return SUGGESTED_K if not carded and len(self._sizes) and np.median(self._sizes) > 10 else None
+
+    def guesses(self) -> Iterator[Fact]:
+        """One for every column of the log."""
+        names = {theirs: ours for ours, theirs in self.roles.items()}
+        for name in self.table.column_names:
+            column = combine(self.table[name])
+            if pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            fact = _fact("log", name, column)
+            if name in names:
+                yield replace(fact, use=names[name])
+                continue
+            use, reason = self._use(name, column)
+            yield replace(fact, use=use, reason=reason)
+
+    def _role(self, ours: str) -> pa.Array | None:
+        return combine(self.table[self.roles[ours]]) if ours in self.roles else None
+
+    def _list_sizes(self) -> Int64[np.ndarray, "R"]:
+        """Candidates of each request; `_order` brings flat values into the order of requests."""
+        self._order: np.ndarray | None = None
+        if self.lists:
+            held = self._role("candidates")
+            if held is None or not is_list(held.type):
+                return np.zeros(0, np.int64)
+            sizes = flatten(held)[1]
+            self._order = np.arange(int(sizes.sum()))
+            return sizes
+        requests = self._role("request_id")
+        code = _codes(requests) if requests is not None else np.arange(len(self.table))
+        self._order = np.argsort(code, kind="stable")
+        return np.bincount(code).astype(np.int64)
+
+    def _clicks(self) -> Bool[np.ndarray, "C"] | None:
+        column = self._role("clicked")
+        if self.lists or column is None:
+            return None
+        return np.asarray(_numbers(column)[self._order] > 0)
+
+    def _use(self, name: str, column: pa.Array) -> tuple[str, str]:
+        """A use, such as "candidate.numbers", or none and the reason."""
+        if reason := ignored_by_name(name):
+            return "", reason
+        flat, of_request = self._flat(column)
+        if flat is None:
+            return "", "its lists are not as long as the candidates'"
+        if len(pc.unique(flat.drop_null())) < 2 if not is_list(flat.type) else False:
+            return "", "it holds one value only"
+        if not of_request and not is_list(flat.type) and is_running_number(flat):
+            return "", "it numbers the rows"
+        if self.clicked is not None and not of_request and is_outcome(flat, self.clicked):
+            return (
+                "",
+                "it differs only where something was clicked: an outcome, unknown when a card is chosen",
+            )
+        carrier = "context" if of_request else self._carrier(flat)
+        kind, reason = _kind(name, flat, carrier, self._carriers(carrier))
+        return (f"{'item' if kind in ('texts', 'vectors') else carrier}.{kind}" if kind else ""), reason
+
+    def _flat(self, column: pa.Array) -> tuple[pa.Array | None, bool]:
+        """The values by candidate in the order of requests, or by request where they say nothing of candidates."""
+        if self.lists:
+            if not is_list(column.type):
+                return column, True
+            values, sizes = flatten(column)
+            return (values, False) if np.array_equal(sizes, self._sizes) else (None, False)
+        ordered = column.take(pa.array(self._order))
+        if is_list(column.type):
+            return ordered, False
+        code = _codes(ordered)
+        starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
+        constant = (
+            bool((code == np.repeat(code[starts], self._sizes)).all()) and int(self._sizes.max(initial=0)) > 1
+        )
+        return (ordered.take(pa.array(starts)), True) if constant else (ordered, False)
+
+    def _carrier(self, flat: pa.Array) -> str:
+        """An item's where the column is constant within every item met again, else the candidate's."""
+        if self.item is None or is_list(flat.type):
+            return "item" if is_list(flat.type) else "candidate"
+        order = np.argsort(self.item, kind="stable")
+        item, code = self.item[order], _codes(flat)[order]
+        again = item[1:] == item[:-1]
+        return "item" if again.sum() >= _ENOUGH and (code[1:] == code[:-1])[again].all() else "candidate"
+
+    def _carriers(self, carrier: str) -> int:
+        if carrier == "context" or self.item is None:
+            return len(self._sizes)
+        return len(np.unique(self.item))
+
+
+def _entity_guesses(kind: str, table: pa.Table) -> Iterable[Fact]:
+    key = f"{kind}_id"
+    for name in table.column_names:
+        column = combine(table[name])
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        fact = _fact(f"{kind}s", name, column)
+        if name in (key, "features") or plain_name(name) in ROLE_NAMES[key]:
+            yield replace(fact, use=key if name != "features" else "features")
+            continue
+        if reason := ignored_by_name(name):
+            yield replace(fact, reason=reason)
+            continue
+        if not is_list(column.type) and len(pc.unique(column.drop_null())) < 2:
+            yield replace(fact, reason="it holds one value only")
+            continue
+        found, reason = _kind(name, column, kind, len(table))
+        if found in ("texts", "vectors") and kind == "user":
+            found, reason = "", f"{found} of users are not read"
+        if found == "numbers" and "features" in table.column_names:
+            found, reason = "", "the column 'features' holds the numbers"
+        yield replace(fact, use=f"{kind}.{found}" if found else "", reason=reason)
+
+
+def _kind(name: str, values: pa.Array, carrier: str, carriers: int) -> tuple[str, str]:
+    """numbers, categories, texts or vectors; or nothing, and why."""
+    kind = values.type
+    if is_list(kind):
+        return _list_kind(values)
+    if pa.types.is_boolean(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "numbers", ""
+    distinct = len(pc.unique(values.drop_null()))
+    rare = distinct > _MOSTLY_DISTINCT * max(carriers, 1) and distinct > 20
+    if pa.types.is_integer(kind):
+        if not is_category_name(name):
+            return "numbers", ""
+        return ("", "nearly every value is different") if rare else ("categories", "")
+    if not is_text(kind):
+        return "", f"it holds {kind}; make a number or a category of it"
+    wordy = distinct > 0.2 * carriers and words(values) >= 2.5
+    if carrier != "context" and carrier != "user" and (wordy or (rare and is_text_name(name))):
+        return "texts", ""
+    return ("", "nearly every value is different") if rare else ("categories", "")
+
+
+def _list_kind(values: pa.Array) -> tuple[str, str]:
+    flat, sizes = flatten(values)
+    if is_text(flat.type):
+        return "texts", ""
+    if pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type):
+        known = sizes[sizes > 0]
+        if len(known) and (known == known[0]).all():
+            return "vectors", ""
+        return "", "its lists of numbers have different lengths"
+    return "", f"it holds lists of {flat.type}"
+
+
+def _fact(table: str, name: str, column: pa.Array) -> Fact:
+    if is_list(column.type):
+        return Fact(table, name, str(column.type), column.null_count / max(1, len(column)), 0, "")
+    missing = column.null_count
+    if pa.types.is_floating(column.type):
+        missing += int(pc.sum(pc.fill_null(pc.is_nan(column), False)).as_py() or 0)
+    return Fact(table, name, str(column.type), missing / max(1, len(column)), len(pc.unique(column)), "")
+
+
+def _codes(column: pa.Array) -> Int64[np.ndarray, "R"]:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return np.asarray(
+        column.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False), np.int64
+    )
+
+
+def _numbers(column: pa.Array) -> np.ndarray:
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    try:
+        cast: Any = pc.fill_null(column.cast(pa.float64()), 0.0)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return np.zeros(len(column))
+    return np.asarray(cast.to_numpy(zero_copy_only=False))

@@ -1,0 +1,190 @@
+"""Which columns a build will use, settled before the first row: as told, or drafted from the beginning of the log.
+
+Knows the sources only as tables that can be looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from exactk.data.logs.check import Report
+from exactk.data.logs.columns import ID_LISTS
+from exactk.data.logs.draft import draft_columns
+from exactk.data.logs.files import tables_of
+from exactk.data.roles import ROLES, Columns
+from exactk.errors import DataError, InputError
+from exactk.problem.rules.columns import nearest
+
+EntityKind = Literal["item", "user"]
+
+
+@dataclass(frozen=True)
+class Entity:
+    """How the table of items, or of users, is read."""
+
+    kind: EntityKind
+    mapping: Mapping[str, str]
+    columns: Columns
+    held: tuple[str, ...] | None  # the columns of the caller's table, None where there is no such table
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Columns to be joined into features."""
+        return (self.columns.item if self.kind == "item" else self.columns.user).numbers
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The columns in use, the layout, and why others are not used."""
+
+    columns: Columns
+    lists: bool
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    drafted: bool = False
+    mappings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def whole_lists(self) -> bool:
+        """Lists were shown whole: no column says which items were a card."""
+        return not self.columns.roles.keys() & {"card", "on_card"}
+
+    def entity(self, kind: EntityKind) -> Entity:
+        """What concerns items, or users."""
+        return Entity(kind, self.mappings.get(kind, {}), self.columns, self.held.get(kind))
+
+    def tell(self, report: Report) -> None:
+        """What was used as what, and what was left out."""
+        roles = {ours: [theirs] for ours, theirs in self.columns.roles.items()}
+        features = {
+            f"{carrier} {kind}": list(names)
+            for carrier, held in self.columns.carriers()
+            for kind in ("numbers", "categories", "texts", "vectors")
+            if (names := getattr(held, kind))
+        }
+        report.used = roles | features
+        report.ignored = dict(self.ignored)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a worker elsewhere."""
+        return {
+            "columns": self.columns.to_dict(), "lists": self.lists, "ignored": dict(self.ignored),
+            "drafted": self.drafted, "mappings": {kind: dict(held) for kind, held in self.mappings.items()},
+            "held": {kind: list(names) for kind, names in self.held.items()},
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> Settled:
+        """The way back."""
+        held = {kind: tuple(names) for kind, names in described["held"].items()}
+        return cls(**{**described, "columns": Columns.from_dict(described["columns"]), "held": held})
+
+
+def settled_columns(
+    source: Any,
+    columns: Any = None,
+    items: Any = None,
+    users: Any = None,
+    item_columns: Mapping[str, str] | None = None,
+    user_columns: Mapping[str, str] | None = None,
+    item_features: Sequence[str] = (),
+    user_features: Sequence[str] = (),
+) -> Settled:
+    """Read what was told of the columns; guess the rest where only roles were told, or nothing."""
+    log = _beginning(source, columns)
+    mappings = {"item": dict(item_columns or {}), "user": dict(user_columns or {})}
+    tables = {
+        kind: None if table is None else _renamed(_beginning(table), mappings[kind])
+        for kind, table in (("item", items), ("user", users))
+    }
+    told = _told(columns)
+    if isinstance(told, Columns):
+        settled, drafted, reasons = _with_usual_roles(told, log), False, {}
+    else:
+        for ours in told:
+            if ours not in ROLES:
+                raise InputError(f"there is no column {ours!r} to map{nearest(ours, ROLES)}")
+        draft = draft_columns(log, tables["item"], tables["user"], told)
+        settled, drafted = draft.columns.with_roles(told), True
+        reasons = {fact.column: fact.reason for fact in draft.facts if not fact.use and fact.table == "log"}
+    for kind, names in (("item", item_features), ("user", user_features)):
+        if names:
+            settled = replace(settled, **{kind: replace(getattr(settled, kind), numbers=tuple(names))})
+    _check_entities(settled, log, tables)
+    return Settled(
+        settled,
+        "candidates" in settled.roles
+        or ("item_id" not in settled.roles and "item_id" not in log.column_names),
+        _ignored(settled, log, reasons),
+        drafted,
+        mappings,
+        {kind: tuple(table.column_names) for kind, table in tables.items() if table is not None},
+    )
+
+
+def _told(columns: Any) -> Columns | dict[str, str]:
+    """Everything, or roles alone."""
+    if columns is None:
+        return {}
+    if isinstance(columns, Columns):
+        return columns
+    if isinstance(columns, str | Path):
+        return Columns.load(columns)
+    if not isinstance(columns, Mapping):
+        raise InputError(f"columns must be a mapping or the path of a columns file, got {columns!r}")
+    if all(isinstance(theirs, str) for theirs in columns.values()):
+        return dict(columns)
+    return Columns.from_dict(columns)
+
+
+def _with_usual_roles(columns: Columns, log: pa.Table) -> Columns:
+    """A column that bears the very name of a role and has no other use has that role."""
+    used = {*columns.roles.values(), *columns.ignored}
+    for carrier, held in columns.carriers():
+        used |= set(held.names) if carrier in ("candidate", "context") else set()
+    named = {
+        name: name
+        for name in ROLES
+        if name in log.column_names and name not in used and name not in columns.roles
+    }
+    return replace(columns, roles={**columns.roles, **named})
+
+
+def _beginning(source: Any, columns: Any = None) -> pa.Table:
+    as_text = (
+        [columns.get(name, name) for name in ID_LISTS] if isinstance(columns, Mapping) else list(ID_LISTS)
+    )
+    return next(iter(tables_of(source, [name for name in as_text if isinstance(name, str)])))
+
+
+def _renamed(table: pa.Table, mapping: Mapping[str, str]) -> pa.Table:
+    ours = {theirs: ours for ours, theirs in mapping.items()}
+    return table.rename_columns([ours.get(name, name) for name in table.column_names])
+
+
+def _check_entities(columns: Columns, log: pa.Table, tables: Mapping[str, pa.Table | None]) -> None:
+    """Features of items and users stand in their table or in the log itself."""
+    for kind in ("item", "user"):
+        table = tables[kind]
+        known = [*(table.column_names if table is not None else ()), *log.column_names]
+        for name in getattr(columns, kind).names:
+            if name not in known:
+                place = "the log" if table is None else f"the {kind} table or the log"
+                raise DataError(
+                    f"there is no column '{name}' in {place} to make features of{nearest(name, known)}"
+                )
+
+
+def _ignored(columns: Columns, log: pa.Table, reasons: Mapping[str, str]) -> dict[str, str]:
+    """Columns of the log that have no use, each with its reason."""
+    used = set(columns.roles.values())
+    for _, held in columns.carriers():
+        used |= set(held.names)
+    told = dict.fromkeys(columns.ignored, "as the columns say")
+    return {name: reasons.get(name) or told.get(name) or "the columns do not name it"
+            for name in log.column_names if name not in used}  # fmt: skip

@@ -1,0 +1,289 @@
+"""Columns: what each column of a log is for, by name; written as TOML, kept in meta.json and with a model.
+
+Knows no table: whether the columns are there, and hold what they should, is asked where the log is read.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from exactk.errors import ConfigError
+from exactk.problem.rules.columns import nearest
+
+ROLES = (
+    "request_id", "user_id", "item_id", "candidates", "card", "on_card", "clicked", "clicked_item", "clicked_items",
+    "score", "position", "reward", "propensity", "timestamp", "split",
+)  # fmt: skip
+ROLLING = (
+    "clicks_so_far", "shown_so_far", "rate_so_far", "user_clicks_so_far", "user_shown_so_far", "user_rate_so_far",
+)  # fmt: skip
+USUAL_ROLLING = ROLLING[:3]
+MEASURED = ("score", "position", "reward")  # roles that hold a number for every candidate
+
+_KINDS = {
+    "candidate": ("numbers", "categories"),
+    "context": ("numbers", "categories"),
+    "item": ("numbers", "categories", "texts", "vectors"),
+    "user": ("numbers", "categories"),
+}
+_PAIR_KINDS = {
+    "same": ("categories",),
+    "cosine": ("texts", "vectors"),
+    "overlap": ("texts",),
+    "gap": ("numbers",),
+}
+
+
+@dataclass(frozen=True)
+class Features:
+    """Columns of one carrier (candidate, context, item or user), by what they hold."""
+
+    numbers: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    vectors: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.numbers, *self.categories, *self.texts, *self.vectors)
+
+
+class PairFeature(NamedTuple):
+    """A feature of two candidates: `kind` of their `column`, written "same:brand"."""
+
+    kind: str
+    column: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Roles and features by the caller's names. None for `rolling` or `pair_features`: whatever the log supports."""
+
+    roles: Mapping[str, str] = field(default_factory=dict)  # our name -> the caller's
+    candidate: Features = Features()
+    context: Features = Features()
+    item: Features = Features()
+    user: Features = Features()
+    ignored: tuple[str, ...] = ()
+    rolling: tuple[str, ...] | None = None
+    pair_features: tuple[PairFeature, ...] | None = None
+    k: int | None = None
+    positives_only: bool = False  # every card of the log was chosen: there is no column of clicks
+
+    def __post_init__(self) -> None:
+        _once(self)
+        for name in self.rolling or ():
+            if name not in ROLLING:
+                raise ConfigError(f"rolling: there is no count {name!r}{nearest(name, ROLLING)}")
+        for pair in self.pair_features or ():
+            self._check_pair(pair)
+
+    def carriers(self) -> Iterator[tuple[str, Features]]:
+        """candidate, context, item, user, each with its features."""
+        for name in _KINDS:
+            yield name, getattr(self, name)
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Which of score, position and reward the log has."""
+        return tuple(name for name in MEASURED if name in self.roles)
+
+    def _check_pair(self, pair: PairFeature) -> None:
+        if pair.kind not in _PAIR_KINDS:
+            raise ConfigError(
+                f"pair_features: {str(pair)!r}: no kind {pair.kind!r}{nearest(pair.kind, _PAIR_KINDS)}"
+            )
+        fitting = [
+            name
+            for held in (self.candidate, self.item)
+            for kind in _PAIR_KINDS[pair.kind]
+            for name in getattr(held, kind)
+        ]
+        if pair.column not in fitting:
+            raise ConfigError(
+                f"pair_features: {str(pair)!r} reads {' or '.join(_PAIR_KINDS[pair.kind])} of candidates or items, "
+                f"and {pair.column!r} is none{nearest(pair.column, fitting)}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plain form of the TOML file and of meta.json; what is empty is left out."""
+        described: dict[str, Any] = {}
+        if self.k is not None:
+            described["k"] = self.k
+        if self.positives_only:
+            described["positives_only"] = True
+        if self.ignored:
+            described["ignored"] = list(self.ignored)
+        if self.rolling is not None:
+            described["rolling"] = list(self.rolling)
+        if self.pair_features is not None:
+            described["pair_features"] = [str(pair) for pair in self.pair_features]
+        if self.roles:
+            described["roles"] = dict(self.roles)
+        for carrier, held in self.carriers():
+            lists = {kind: list(names) for kind in _KINDS[carrier] if (names := getattr(held, kind))}
+            if lists:
+                described[carrier] = lists
+        return described
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any], place: str = "columns") -> Columns:
+        """Read the plain form; `place` is what errors call it."""
+        known = ("k", "positives_only", "ignored", "rolling", "pair_features", "roles", *_KINDS)
+        for name in described:
+            if name not in known:
+                raise ConfigError(f"{place}: there is no entry {name!r}{nearest(name, known)}")
+        try:
+            return cls(
+                roles=_roles(described.get("roles", {}), place),
+                ignored=_names(described.get("ignored", ()), f"{place}: ignored"),
+                rolling=_optional_names(described, "rolling", place),
+                pair_features=_pairs(_optional_names(described, "pair_features", place), place),
+                k=_k(described.get("k"), place),
+                positives_only=_flag(described.get("positives_only", False), f"{place}: positives_only"),
+                **{carrier: _features(described.get(carrier, {}), carrier, place) for carrier in _KINDS},
+            )
+        except ConfigError as error:
+            text = str(error)
+            raise ConfigError(text if text.startswith(place) else f"{place}: {text}") from None
+
+    @classmethod
+    def load(cls, path: Path | str) -> Columns:
+        """Read a columns file."""
+        try:
+            described = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{path} does not read as TOML: {error}") from error
+        return cls.from_dict(described, str(path))
+
+    def to_toml(self) -> str:
+        """The columns file that says the same."""
+        described = self.to_dict()
+        top = [f"{key} = {_toml(value)}" for key, value in described.items() if not isinstance(value, dict)]
+        tables = [
+            "\n".join([f"[{name}]", *(f"{_key(key)} = {_toml(value)}" for key, value in table.items())])
+            for name, table in described.items()
+            if isinstance(table, dict)
+        ]
+        return "\n\n".join([*(["\n".join(top)] if top else []), *tables]) + "\n"
+
+    def with_roles(self, roles: Mapping[str, str]) -> Columns:
+        """The same, other roles over its own; a column that gets a role leaves the features."""
+        taken = set(roles.values())
+        freed: dict[str, Any] = {
+            carrier: Features(
+                **{kind: _without(getattr(held, kind), taken) for kind in Features.__annotations__}
+            )
+            for carrier, held in self.carriers()
+        }
+        kept = {ours: theirs for ours, theirs in self.roles.items() if theirs not in taken}
+        return replace(self, roles={**kept, **roles}, ignored=_without(self.ignored, taken), **freed)
+
+
+def _without(names: tuple[str, ...], taken: set[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in taken)
+
+
+def _once(columns: Columns) -> None:
+    """A column is used once; items and candidates may share a name, as a price usual and a price now do."""
+    for ours in columns.roles:
+        if ours not in ROLES:
+            raise ConfigError(f"roles: there is no role {ours!r}{nearest(ours, ROLES)}")
+    used: dict[str, str] = {theirs: f"role {ours!r}" for ours, theirs in columns.roles.items()}
+    if len(used) < len(columns.roles):
+        twice = next(name for name in used if list(columns.roles.values()).count(name) > 1)
+        raise ConfigError(f"roles: the column {twice!r} has two roles; a column has one")
+    for carrier, held in columns.carriers():
+        here: set[str] = set()
+        for name in held.names:
+            if name in here or (name in used and (carrier != "item" or used[name].startswith("role"))):
+                also = used.get(name, carrier)
+                raise ConfigError(
+                    f"{carrier}: the column {name!r} is named twice (also as {also}); name it once"
+                )
+            here.add(name)
+            if name in ROLES and name not in MEASURED and carrier in ("candidate", "context"):
+                raise ConfigError(
+                    f"{carrier}: {name!r} is the name of a role; rename the column, or give it that role"
+                )
+        if carrier != "user":
+            used |= dict.fromkeys(here, carrier)
+
+
+def _roles(held: Any, place: str) -> dict[str, str]:
+    if not isinstance(held, Mapping) or not all(isinstance(theirs, str) for theirs in held.values()):
+        raise ConfigError(f"{place}: roles must map our names to your columns, got {held!r}")
+    return dict(held)
+
+
+def _features(held: Any, carrier: str, place: str) -> Features:
+    if not isinstance(held, Mapping):
+        raise ConfigError(f"{place}: {carrier} must be a table of lists of columns, got {held!r}")
+    for kind in held:
+        if kind not in _KINDS[carrier]:
+            raise ConfigError(f"{place}: {carrier} has no {kind!r}{nearest(kind, _KINDS[carrier])}")
+    return Features(**{kind: _names(names, f"{place}: {carrier}.{kind}") for kind, names in held.items()})
+
+
+def _names(held: Any, where: str) -> tuple[str, ...]:
+    if (
+        isinstance(held, str)
+        or not isinstance(held, Sequence)
+        or not all(isinstance(name, str) for name in held)
+    ):
+        raise ConfigError(f"{where} must be a list of column names, got {held!r}")
+    return tuple(held)
+
+
+def _optional_names(described: Mapping[str, Any], key: str, place: str) -> tuple[str, ...] | None:
+    return _names(described[key], f"{place}: {key}") if key in described else None
+
+
+def _pairs(written: tuple[str, ...] | None, place: str) -> tuple[PairFeature, ...] | None:
+    if written is None:
+        return None
+    pairs = []
+    for text in written:
+        kind, colon, column = text.partition(":")
+        if not (colon and column):
+            raise ConfigError(
+                f'{place}: pair_features: {text!r} must be written "kind:column", as "same:brand"'
+            )
+        pairs.append(PairFeature(kind, column))
+    return tuple(pairs)
+
+
+def _k(held: Any, place: str) -> int | None:
+    if held is not None and (isinstance(held, bool) or not isinstance(held, int) or held < 1):
+        raise ConfigError(f"{place}: k must be a whole number of at least 1, got {held!r}")
+    return held
+
+
+def _flag(held: Any, where: str) -> bool:
+    if not isinstance(held, bool):
+        raise ConfigError(f"{where} must be true or false, got {held!r}")
+    return held
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        written = ", ".join(map(_toml, value))
+        return (
+            f"[{written}]"
+            if len(written) < 100
+            else "[\n" + "".join(f"  {_toml(one)},\n" for one in value) + "]"
+        )
+    return json.dumps(value, ensure_ascii=False)  # TOML's basic strings and integers are JSON's
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "a").replace("-", "a").isalnum() and name.isascii() else _toml(name)
