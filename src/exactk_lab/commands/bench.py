@@ -26,6 +26,7 @@ BENCHMARKS = {
     "serve": "the service under load beside a bare echo",
     "soak": "the service's memory over half an hour of steady load",
     "scale": "training and scoring with one and two workers on Ray, and what large vocabularies take",
+    "footprint": "bytes installed, seconds of first answers, memory of a worker",
     "trust": "off-policy estimates beside the truth",
 }
 ON_GPU = ("train",)
