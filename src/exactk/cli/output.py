@@ -6,13 +6,16 @@ Knows no command.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
+
+from exactk.errors import InputError
 
 # Options that several commands share.
 RAY = typer.Option(False, "--ray", help="On a Ray cluster (extra `scale`).")
@@ -45,6 +48,38 @@ def keep_json(document: Any, path: Path) -> None:
     )
     draft.replace(path)
     talk(f"written: {path}")
+
+
+@contextmanager
+def kept_file(path: Path, *inputs: Path | None) -> Iterator[TextIO]:
+    """A text file that takes its name when it is whole; a link is followed, a device or pipe is written to.
+
+    A place that cannot be written, or is one of the inputs, is refused before any work is done.
+    """
+    if path.is_dir():
+        raise InputError(f"--out {path} is a folder; name a file in it")
+    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
+        with path.open("w", encoding="utf-8", newline="") as device:
+            yield device
+        return
+    target = path.resolve()
+    if not target.parent.is_dir():
+        raise InputError(f"--out {path}: there is no folder {target.parent}; make it first")
+    if any(given is not None and given.exists() and _same(given, target) for given in inputs):
+        raise InputError(f"--out {path} is the file that is read; name another")
+    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with draft.open("w", encoding="utf-8", newline="") as lines:
+            yield lines
+        draft.replace(target)
+    except OSError as error:
+        raise InputError(f"--out {path} cannot be written: {error.strerror or error}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _same(given: Path, target: Path) -> bool:
+    return target.exists() and given.samefile(target)
 
 
 def plain(value: Any) -> Any:

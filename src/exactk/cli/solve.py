@@ -5,16 +5,18 @@ The reading and solving live in `exactk.problem.solving_file`; this file shows o
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import emit, emit_json, emit_table, plain, progress_bar, talk
+from exactk.cli.output import emit, emit_json, emit_table, kept_file, plain, progress_bar, talk
+from exactk.errors import InputError
 
 if TYPE_CHECKING:
     from exactk.problem.solving_file import Solved
@@ -40,7 +42,12 @@ def solve(
         None, "--time-limit", help="Seconds per request; then the best so far."
     ),
     explain: bool = typer.Option(False, "--explain", help="Say for each item left out why it is."),
-    out: Path | None = typer.Option(None, "--out", help="Keep the cards in this file (JSON lines)."),
+    out: Path | None = typer.Option(None, "--out", help="Keep the cards in this file: .jsonl or .csv."),
+    text_ids: bool = typer.Option(
+        False,
+        "--text-ids",
+        help="Read all ids as text; in CSV they are numbers where all are written as such.",
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
     """Find the best valid card of exactly K items for each request, with proof.
@@ -62,9 +69,9 @@ def solve(
         size = file.stat().st_size if file.is_file() else 0
         progress = stack.enter_context(progress_bar("solving", size))
         constraints = load_rules(rules) if rules else None
-        answers = solve_file(file, k, constraints, score, progress, **settings)
+        answers = solve_file(file, k, constraints, score, progress, text_ids, **settings)
         if out is not None:
-            answers = _kept(answers, out)
+            answers = _kept(answers, out, file, rules)
         shown: list[Solved] = []
         count = failed = 0
         for answer in answers:
@@ -83,15 +90,39 @@ def solve(
         raise typer.Exit(2)
 
 
-def _kept(answers: Iterator[Solved], out: Path) -> Iterator[Solved]:
-    """Write each card as it is found into a file that takes its name only when all are there."""
-    partial = out.with_name(out.name + ".partial")
-    with partial.open("w", encoding="utf-8") as lines:
+def _kept(answers: Iterator[Solved], out: Path, *inputs: Path | None) -> Iterator[Solved]:
+    """Write each answer as it is found, as JSON lines or, into a file ending in .csv, as a row for each item."""
+    if out.suffix not in (".jsonl", ".ndjson", ".csv", ""):
+        raise InputError(f"--out {out}: cards are kept as .jsonl or .csv, not {out.suffix}")
+    with kept_file(out, *inputs) as lines:
+        write = _csv_writer(lines) if out.suffix == ".csv" else _json_writer(lines)
         for answer in answers:
-            lines.write(json.dumps(plain(answer.as_dict()), ensure_ascii=False) + "\n")
+            write(answer)
             yield answer
-    partial.replace(out)
     talk(f"written: {out}")
+
+
+def _json_writer(lines: TextIO) -> Callable[[Solved], object]:
+    return lambda answer: lines.write(json.dumps(plain(answer.as_dict()), ensure_ascii=False) + "\n")
+
+
+CSV_COLUMNS = ("request_id", "card", "item_id", "position", "value", "bound", "optimal", "relaxed", "error")
+
+
+def _csv_writer(lines: TextIO) -> Callable[[Solved], object]:
+    """A row for each item of each card (card 1 is the best), one with the error where there is no card."""
+    writer = csv.writer(lines)
+    writer.writerow(CSV_COLUMNS)
+
+    def write(answer: Solved) -> None:
+        if answer.error is not None:
+            writer.writerow([answer.request_id, *[None] * 7, answer.error])
+        for rank, card in enumerate(answer.cards, start=1):
+            figures = (card.value, card.bound, card.optimal, "; ".join(card.relaxed), None)
+            for item, position in zip(card.items, card.positions, strict=True):
+                writer.writerow([answer.request_id, rank, item, position, *figures])
+
+    return write
 
 
 def _show(answers: list[Solved], explain: bool) -> None:

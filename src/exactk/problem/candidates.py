@@ -5,7 +5,7 @@ Knows no rule. Every error names the offender and the index of its request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ def _positions(
             continue
         place = {item: p for p, item in enumerate(columns["item_id"][b].tolist()) if present[b, p]}
         for item in flat_ids(wished):
-            if item not in place:
+            if not isinstance(item, Hashable) or item not in place:
                 raise RequestError(b, f"{word}d item {shown(item)} is not among the candidates")
             found[b, place[item]] = True
     return found

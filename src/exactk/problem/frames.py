@@ -5,7 +5,7 @@ Knows no request and no rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,16 +54,26 @@ def array_of(values: Any) -> np.ndarray:
     """An array of numbers where they are that, else of Python objects, never one type for a mixture."""
     if isinstance(values, np.ndarray):
         return values
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
+        raise InputError(f"a column, or a matrix, must be a sequence of values, got {values!r:.80}")
     listed = list(values)
     if listed and all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed):
-        return np.array(listed)
+        numbers = np.array(listed)
+        whole = all(isinstance(value, int | np.integer) for value in listed)
+        if numbers.dtype.kind == "f" and whole:  # beyond 64 bits; as fractions they would lose digits
+            return _objects(listed)
+        return numbers
     nested = bool(listed) and all(isinstance(value, list | tuple | np.ndarray) for value in listed)
     if nested:  # [B, N] lists, or vectors; ragged ones stay objects, for the rule to refuse
         try:
             return np.array(listed)
         except ValueError:
             pass
-    objects = np.empty(len(listed), object)
-    for place, value in enumerate(listed):
+    return _objects(listed)
+
+
+def _objects(values: Sequence[Any]) -> np.ndarray:
+    objects = np.empty(len(values), object)
+    for place, value in enumerate(values):
         objects[place] = value
     return objects

@@ -5,7 +5,7 @@ Knows no rule and no search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,12 +108,16 @@ def _flat(field: str, values: np.ndarray, B: int, N: int) -> np.ndarray:
 
 
 def _scores(scores: Any) -> Float64[np.ndarray, "..."]:
+    unordered = isinstance(scores, str | bytes | Mapping | set | frozenset)
+    if unordered or not hasattr(scores, "__len__") or (isinstance(scores, np.ndarray) and scores.ndim == 0):
+        raise InputError(f"scores must be a sequence of numbers, one for each candidate, got {scores!r:.80}")
     try:
         given = np.asarray(scores)
     except ValueError:
         given = np.empty(0, object)
     if given.dtype.kind not in "fiub":
-        lengths = {len(row) for row in scores if isinstance(row, Sequence | np.ndarray)}
+        rows = [] if isinstance(scores, np.ndarray) else scores
+        lengths = {len(row) for row in rows if isinstance(row, Sequence | np.ndarray)}
         if len(lengths) > 1:
             raise InputError(
                 f"scores are ragged: rows have {min(lengths)} to {max(lengths)} entries; give [B, N], "
@@ -135,9 +139,12 @@ def _numbers(given: np.ndarray) -> np.ndarray:
         if is_missing(value):
             continue
         try:
-            numbers[where] = float("text" if isinstance(value, str) else value)
+            plain = value.item() if isinstance(value, np.generic) else value
+            numbers[where] = float("text" if isinstance(plain, str | bytes) else plain)
+        except OverflowError:
+            numbers[where] = np.inf  # refused with its place, as any number that is not finite
         except (TypeError, ValueError):
-            raise InputError(f"score at {list(where)} is not a number: {shown(value)}") from None
+            raise InputError(f"score at {list(where)} is not a number: {shown(value)[:80]}") from None
     return numbers
 
 
@@ -202,10 +209,13 @@ def padded(each: Sequence[np.ndarray] | np.ndarray, N: int) -> np.ndarray:
 
 def checked_pair_scores(each: Sequence[np.ndarray] | np.ndarray, N: int) -> Float64[np.ndarray, "B N N"]:
     """Pair scores as the engine reads them: finite, symmetric up to rounding; the diagonal means nothing."""
+    held = padded(each, N)
     try:
-        pairs = np.ascontiguousarray(padded(each, N), np.float64)
-    except (TypeError, ValueError):
-        raise InputError("pair_scores must hold numbers") from None
+        if held.dtype.kind not in "fiubO":  # texts and complex numbers would be turned, without a word
+            raise ValueError
+        pairs = np.ascontiguousarray(held, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError("pair_scores must hold numbers of a size that computers can add") from None
     if not np.isfinite(pairs).all():
         pairs = pairs.copy()
         pairs[:, np.arange(N), np.arange(N)] = 0.0
@@ -236,17 +246,22 @@ def wishes_of(wished: Any, word: str, asked: Asked) -> list[list[Any]] | None:
 
     Ids excluded from all requests need not be candidates of every one of them, but of one at least.
     """
+    if isinstance(wished, str) or (wished is not None and not hasattr(wished, "__len__")):
+        raise InputError(f"{word} must be a list of item ids, got {wished!r:.80}")
     if wished is None or len(wished) == 0:
         return None
-    if isinstance(wished, str):
-        raise InputError(f"{word} must be a list of item ids, got the text {wished!r}")
     if asked.single:
+        if isinstance(wished, Mapping):
+            raise InputError(f"{word} must be a list of item ids for a single request, got {wished!r:.80}")
         return [flat_ids(wished)]
     if isinstance(wished, Mapping):
         known = asked.request_ids or tuple(range(len(asked)))
         for name in wished:
             if name not in known:
                 raise InputError(f"{word} names request {name!r}, which is not there")
+        for name, own in wished.items():
+            if isinstance(own, str) or not np.iterable(own):
+                raise InputError(f"{word} of request {name!r} must be a list of item ids, got {own!r:.80}")
         return [flat_ids(wished.get(name, ())) for name in known]
     nested = [one is None or isinstance(one, list | tuple | set | frozenset | np.ndarray) for one in wished]
     if all(nested):
@@ -263,6 +278,6 @@ def _for_all(ids: list[Any], word: str, asked: Asked) -> list[list[Any]]:
         return [ids] * len(asked)
     held = [set(asked.columns["item_id"][row[row >= 0]].tolist()) for row in asked.rows]
     for item in ids:
-        if not any(item in own for own in held):
+        if not isinstance(item, Hashable) or not any(item in own for own in held):
             raise InputError(f"{word}d item {shown(item)} is among the candidates of no request")
     return [[item for item in ids if item in own] for own in held]

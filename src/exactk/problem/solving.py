@@ -35,6 +35,7 @@ from exactk.problem.rules.rule_set import Constraints
 from exactk.problem.rules.sheet import RuleSheet
 
 PAIRS_AT_ONCE = 2**23  # a batch is solved in parts, so that its padded pair scores stay below 64 MiB
+MOST_CARDS = 10_000  # of one request
 
 
 @dataclass(frozen=True)
@@ -343,17 +344,22 @@ def _refused(job: Job, error: ExactKError) -> ExactKError:
 
 def _sizes(k: Any, num_requests: int) -> np.ndarray:
     """k for each request; whether the numbers make sense is checked with the candidates."""
-    sizes = np.asarray(k)
+    try:
+        sizes = np.asarray(k)
+    except ValueError:
+        sizes = np.empty(0, object)
     if sizes.ndim > 1 or sizes.dtype.kind not in "iu":
-        raise InputError(f"k must be a whole number (or one for each request), got {k!r}")
+        raise InputError(f"k must be a whole number (or one for each request), got {k!r:.80}")
     if sizes.ndim == 1 and len(sizes) != num_requests:
         raise InputError(f"got {len(sizes)} card sizes k for {num_requests} requests")
     return np.broadcast_to(sizes, num_requests)
 
 
 def _count(n: Any) -> int:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise InputError(f"n, the number of cards, must be a whole number of at least 1, got {n!r}")
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= MOST_CARDS:
+        raise InputError(
+            f"n, the number of cards, must be a whole number from 1 to {MOST_CARDS:,}, got {n!r}"
+        )
     return int(n)
 
 

@@ -5,9 +5,8 @@ Knows how rows become requests; `solving.py` knows how a request becomes a card.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -16,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from exactk.errors import DataError, ExactKError, InputError
+from exactk.problem.row_files import scored_rows
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card, solve
 
 REQUEST_KEYS = ("request_id", "items", "k", "pair_scores", "include", "exclude")
-ROWS_PER_READ = 65_536
 REQUESTS_AT_ONCE = 512
 
 
@@ -60,13 +59,14 @@ def solve_file(
     constraints: Constraints | None = None,
     score: str = "score",
     progress: Callable[[int], None] = lambda _: None,
+    text_ids: bool = False,
     **settings: Any,
 ) -> Iterator[Solved]:
-    """Solve a CSV, JSON lines or Parquet file; `settings` go to `solve`. An infeasible request ends nothing.
+    """Solve a CSV, JSON lines or Parquet file; `settings` go to `solve`. A request without a card ends nothing.
 
-    `progress` is told how many bytes of the file have been read.
+    `progress` is told how many bytes of the file have been read. `text_ids` as in `scored_rows`.
     """
-    requests = read_requests(path, score, progress)
+    requests = read_requests(path, score, progress, text_ids)
     while chunk := list(islice(requests, REQUESTS_AT_ONCE)):
         yield from solve_chunk(chunk, k, constraints, score, **settings)
 
@@ -132,18 +132,14 @@ def _wishes(request: ScoredRequest, for_all: Sequence[Any], own: Sequence[Any]) 
 
 
 def read_requests(
-    path: Path, score: str = "score", progress: Callable[[int], None] = lambda _: None
+    path: Path,
+    score: str = "score",
+    progress: Callable[[int], None] = lambda _: None,
+    text_ids: bool = False,
 ) -> Iterator[ScoredRequest]:
     """The requests of a file. Rows of one request stand together; without `request_id` all rows are one."""
-    readers = {".csv": _csv_rows, ".parquet": _parquet_rows, ".jsonl": _json_rows, ".ndjson": _json_rows}
-    if path.suffix not in readers:
-        raise InputError(
-            f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(readers)}"
-        )
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
     empty = True
-    for request in _grouped(readers[path.suffix](path, progress), path, score):
+    for request in _grouped(scored_rows(path, progress, text_ids), path, score):
         empty = False
         yield request
     if empty:
@@ -168,6 +164,8 @@ def _grouped(
     for where, row in rows:
         nested = "items" in row
         request_id = row.get("request_id", where if nested else None)
+        if not isinstance(request_id, Hashable):
+            raise DataError(f"{where}: request_id must be text or a number, got {request_id!r:.80}")
         if group is not None and (nested or request_id != group.request_id):
             finished.add(group.request_id)
             yield _from_rows(group, score)
@@ -226,20 +224,20 @@ def _checked(columns: dict[str, list[Any]], where: str, score: str) -> dict[str,
     for position, value in enumerate(columns[score]):
         if isinstance(value, bool) or not isinstance(value, int | float):
             item = columns["item_id"][position]
-            raise DataError(f"{where}: the {score} of item {item!r} is {value!r}, not a number")
+            raise DataError(f"{where}: the {score} of item {item!r:.80} is {value!r:.80}, not a number")
     return columns
 
 
 def pair_matrix(request: ScoredRequest) -> np.ndarray:
     """Listed pairs as a symmetric matrix; a pair that names no candidate is refused."""
     ids = list(request.columns["item_id"])
-    place = {item: position for position, item in enumerate(ids)}
+    place = {item: position for position, item in enumerate(ids) if isinstance(item, Hashable)}
     matrix = np.zeros((len(ids), len(ids)))
     for entry in request.pair_scores:
         try:
             first, second, value = entry
             i, j, worth = place[first], place[second], float(value)
-        except (TypeError, ValueError, KeyError):
+        except (TypeError, ValueError, KeyError, OverflowError):
             i, j, worth = 0, 0, 0.0
         if i == j:
             raise InputError(
@@ -247,54 +245,3 @@ def pair_matrix(request: ScoredRequest) -> np.ndarray:
             )
         matrix[i, j] = matrix[j, i] = worth
     return matrix
-
-
-def _csv_rows(path: Path, progress: Callable[[int], None]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    try:
-        with path.open("rb") as raw, csv.open_csv(raw) as reader:
-            line = 1  # the header
-            for batch in reader:
-                progress(raw.tell())
-                for row in batch.to_pylist():
-                    line += 1
-                    yield f"{path}, line {line}", row
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{path}: {error}") from error
-
-
-def _parquet_rows(path: Path, progress: Callable[[int], None]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with path.open("rb") as raw, parquet.ParquetFile(raw) as table:
-            number = 0
-            for batch in table.iter_batches(ROWS_PER_READ):
-                progress(raw.tell())
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", row
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: {error}") from error
-
-
-def _json_rows(path: Path, progress: Callable[[int], None]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    read = 0
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            read += len(line)
-            if number % 256 == 0:
-                progress(read)
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{where}: not JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise DataError(f"{where}: expected an object, got {type(row).__name__}")
-            yield where, row

@@ -1,0 +1,184 @@
+"""Rows of CSV, JSON lines and Parquet files, one after the other, each with the place it was read from.
+
+Knows no requests. A file that is not what its ending says is refused with what it seems to be.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from exactk.errors import DataError, InputError
+
+ROWS_PER_READ = 65_536
+IDS = ("request_id", "item_id")
+WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)  # as a number would be written again, and within 64 bits
+KNOWN_STARTS = {
+    b"\x1f\x8b": "compressed by gzip: unpack it first",
+    b"PK\x03\x04": "a zip archive (a spreadsheet, perhaps): save it as CSV first",
+    b"BZh": "compressed by bzip2: unpack it first",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it first",
+    b"\xff\xfe": "UTF-16 text: save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text: save it as UTF-8",
+    b"PAR1": "a Parquet file: give it the ending .parquet",
+}
+
+Row = tuple[str, Mapping[str, Any]]
+Progress = Callable[[int], None]
+
+
+def scored_rows(path: Path, progress: Progress = lambda _: None, text_ids: bool = False) -> Iterator[Row]:
+    """The rows of a file with their places; `progress` is told how many bytes have been read.
+
+    Parquet and JSON lines say what is text and what is a number, and are believed. In CSV the ids are whole numbers
+    if all of them are written as such (42, not 042 or 4.2), else text; `text_ids` makes ids text in every file.
+    """
+    readers = {".csv": _csv_rows, ".parquet": _parquet_rows, ".jsonl": _json_rows, ".ndjson": _json_rows}
+    if path.suffix not in readers:
+        raise InputError(
+            f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(readers)}"
+        )
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
+    try:
+        for where, row in readers[path.suffix](path, progress, text_ids):
+            yield where, _as_text(where, row) if text_ids else row
+    except (UnicodeDecodeError, OSError) as error:
+        raise DataError(f"{path}: {_told(path, error)}") from None
+
+
+def _told(path: Path, error: Exception) -> str:
+    """Why a file cannot be read: what its first bytes say it is, or else what the reader said."""
+    try:
+        with path.open("rb") as raw:
+            start = raw.read(4)
+    except OSError:
+        start = b""
+    for known, meaning in KNOWN_STARTS.items():
+        if start.startswith(known) and not (known == b"PAR1" and path.suffix == ".parquet"):
+            return f"this is {meaning}"
+    if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
+        return "this is not UTF-8 text; save it as UTF-8"
+    return str(error)
+
+
+def _as_text(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same row, its ids as text; those of `items`, `include`, `exclude` and `pair_scores` likewise."""
+    held = dict(row)
+    for name in IDS:
+        if held.get(name) is not None:
+            held[name] = _text(where, name, held[name])
+    if isinstance(held.get("items"), list):
+        held["items"] = [_as_text(where, one) if isinstance(one, dict) else one for one in held["items"]]
+    for name in ("include", "exclude"):
+        if isinstance(held.get(name), list):
+            held[name] = [_text(where, name, one) for one in held[name]]
+    if isinstance(held.get("pair_scores"), list):
+        held["pair_scores"] = [
+            [*(_text(where, "pair_scores", one) for one in entry[:2]), *entry[2:]]
+            if isinstance(entry, list)
+            else entry
+            for entry in held["pair_scores"]
+        ]
+    return held
+
+
+def _text(where: str, name: str, value: Any) -> str:
+    if isinstance(value, float | list | dict):
+        raise DataError(f"{where}: {name} {value!r:.80} cannot be read as the text of an id")
+    return str(value)
+
+
+def _csv_rows(path: Path, progress: Progress, text_ids: bool) -> Iterator[Row]:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    _refuse_twins(path)
+    options = csv.ConvertOptions(column_types=dict.fromkeys(IDS, pa.string()))
+    numbers = dict.fromkeys(IDS, False) if text_ids else {}
+    try:
+        with path.open("rb") as raw, csv.open_csv(raw, convert_options=options) as reader:
+            line = 1  # the header
+            for batch in reader:
+                progress(raw.tell())
+                columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+                for name in IDS:
+                    if name in columns:
+                        columns[name] = _ids(path, line, name, columns[name], numbers)
+                for row in zip(*columns.values(), strict=True):
+                    line += 1
+                    yield f"{path}, line {line}", dict(zip(columns, row, strict=True))
+    except pa.ArrowException as error:
+        raise DataError(f"{path}: {_told(path, error)}") from None
+
+
+def _refuse_twins(path: Path) -> None:
+    """Refuse a header that names a column twice: one of the two would be lost."""
+    import csv
+
+    with path.open(encoding="utf-8-sig", newline="") as text:
+        try:
+            header = next(csv.reader(text), [])
+        except csv.Error as error:
+            raise DataError(f"{path}, line 1: {error}") from None
+    for name in header:
+        if header.count(name) > 1:
+            raise DataError(
+                f"{path}, line 1: there are {header.count(name)} columns {name!r}; rename or drop one"
+            )
+
+
+def _ids(path: Path, line: int, name: str, read: list[str | None], numbers: dict[str, bool]) -> list[Any]:
+    """Ids of a block as numbers or text, decided by the first block; one that fits neither is refused."""
+    told = [value or None for value in read]
+    whole = [value is None or WHOLE.fullmatch(value) is not None for value in told]
+    if not numbers.setdefault(name, all(whole)):
+        return told
+    if not all(whole):
+        bad = whole.index(False)
+        raise DataError(
+            f"{path}, line {line + 1 + bad}: {name} {told[bad]!r:.80} is no whole number, as all before it were; "
+            "have ids read as text (--text-ids)"
+        )
+    return [None if value is None else int(value) for value in told]
+
+
+def _parquet_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with path.open("rb") as raw, parquet.ParquetFile(raw) as table:
+            number = 0
+            for batch in table.iter_batches(ROWS_PER_READ):
+                progress(raw.tell())
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", row
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f"{path}: {_told(path, error)}") from None
+
+
+def _json_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:
+    read = 0
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            read += len(line)
+            if number % 256 == 0:
+                progress(read)
+            if not line.strip():
+                continue
+            where = f"{path}, line {number}"
+            try:
+                row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            except UnicodeDecodeError:
+                raise
+            except (ValueError, RecursionError) as error:
+                told = "nested too deeply" if isinstance(error, RecursionError) else error
+                raise DataError(f"{where}: not JSON: {told}") from None
+            if not isinstance(row, dict):
+                raise DataError(f"{where}: expected an object, got {type(row).__name__}")
+            yield where, row

@@ -1,0 +1,96 @@
+"""`exactk solve` beside the places it reads and writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from exactk.cli import app
+from exactk.errors import InputError
+
+ROWS = "request_id,item_id,brand,score\n1,042,x,3\n1,7,y,2\n1,8,x,1\n2,9,,1\n"
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    file = tmp_path / "scores.csv"
+    file.write_text(ROWS)
+    return file
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, ["solve", *map(str, arguments)], catch_exceptions=True)
+
+
+def test_cards_are_kept_as_json_lines_or_as_rows_by_the_name_of_the_file(scores: Path) -> None:
+    lines, table = scores.with_name("cards.jsonl"), scores.with_name("cards.csv")
+    assert run(scores, "-k", 2, "--out", lines).exit_code == 2  # the second request has one candidate only
+    assert run(scores, "-k", 2, "--out", table).exit_code == 2
+    first, second = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert (first["items"], second["request_id"]) == (["042", "7"], 2)
+    with table.open() as text:
+        rows = list(csv.DictReader(text))
+    assert [(row["request_id"], row["card"], row["item_id"], row["position"]) for row in rows] == [
+        ("1", "1", "042", "0"),
+        ("1", "1", "7", "1"),
+        ("2", "", "", ""),
+    ]
+    assert "a card of 2 cannot be made of 1 candidates" in rows[2]["error"]
+    assert {file.name for file in scores.parent.iterdir()} == {"scores.csv", "cards.jsonl", "cards.csv"}
+
+
+def test_the_file_that_is_read_is_never_written(scores: Path) -> None:
+    link = scores.with_name("link.csv")
+    link.symlink_to(scores)
+    for out in (scores, link):
+        error = run(scores, "-k", 1, "--out", out).exception
+        assert isinstance(error, InputError)
+        assert "is the file that is read" in str(error)
+    assert scores.read_text() == ROWS
+
+
+def test_a_link_is_followed_and_a_device_is_written_to(scores: Path) -> None:
+    link = scores.with_name("link.jsonl")
+    link.symlink_to("real.jsonl")
+    assert run(scores, "-k", 1, "--out", link).exit_code == 0
+    assert link.is_symlink()
+    assert len(scores.with_name("real.jsonl").read_text().splitlines()) == 2
+    assert run(scores, "-k", 1, "--out", "/dev/null").exit_code == 0
+    assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("", "is a folder"),
+        ("none/cards.csv", "make it first"),
+        ("cards.xlsx", "as .jsonl or .csv, not .xlsx"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_by_name(scores: Path, name: str, told: str) -> None:
+    error = run(scores, "-k", 1, "--out", scores.parent / name).exception
+    assert isinstance(error, InputError)
+    assert told in str(error)
+
+
+def test_nothing_is_left_behind_by_a_run_that_failed(scores: Path) -> None:
+    scores.write_text(ROWS + "1,1,x,5\n")
+    assert run(scores, "-k", 1, "--out", scores.with_name("cards.jsonl")).exception is not None
+    assert [file.name for file in scores.parent.iterdir()] == ["scores.csv"]
+
+
+def test_ids_are_numbers_only_where_all_are_written_as_such(scores: Path) -> None:
+    def items(*more: str) -> Any:
+        return json.loads(run(scores, "-k", 1, "--json", *more).stdout)["cards"][0]["items"]
+
+    assert items() == ["042"]
+    scores.write_text(ROWS.replace("042", "42"))
+    assert items() == [42]
+    assert items("--text-ids") == ["42"]
+    scores.write_text(ROWS.replace("042", "9" * 19))
+    assert items() == ["9" * 19]
