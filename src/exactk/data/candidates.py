@@ -91,8 +91,8 @@ def _float32(values: pa.Array) -> Float32[np.ndarray, "C"]:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     cast = values.cast(pa.float32(), safe=False)
-    plain = cast.to_numpy(zero_copy_only=False)  # nulls become NaN
-    return np.asarray(plain, np.float32)
+    plain = np.asarray(cast.to_numpy(zero_copy_only=False), np.float32)  # nulls become NaN
+    return plain if np.isfinite(plain).all() else np.where(np.isinf(plain), np.float32(np.nan), plain)
 
 
 @dataclass(frozen=True)

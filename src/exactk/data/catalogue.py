@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 from jaxtyping import Float32
 
 from exactk.data.dataset import Dataset
+from exactk.data.fitted import FittedColumns
+from exactk.data.item_columns import ItemColumns
 from exactk.data.table import canonical, combine, flatten
 from exactk.errors import DataError
 
@@ -28,6 +30,7 @@ class Catalogue:
     items: pa.Table
     users: pa.Table
     _columns: dict[str, list[Any]] = field(default_factory=dict, repr=False)
+    _read: dict[str, tuple[FittedColumns, ItemColumns]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, dataset: Dataset) -> Catalogue:
@@ -50,6 +53,17 @@ class Catalogue:
             self._columns[name] = [*self.items[name].to_pylist(), None]  # row -1 finds the None at the end
         values = self._columns[name]
         return [values[row] for row in rows]
+
+    def item_columns(self, fitted: FittedColumns) -> ItemColumns:
+        """What the items say in a vocabulary's terms; kept for the last vocabulary asked for."""
+        held = self._read.get("items")
+        if held is None or held[0] is not fitted:
+            held = self._read["items"] = (fitted, ItemColumns.of(self.items, fitted, self.item_features))
+        return held[1]
+
+    def user_attribute(self, name: str, row: int) -> Any:
+        """An attribute of one user; None where the user, or the attribute, is unknown."""
+        return self.users[name][row].as_py() if row >= 0 and name in self.users.column_names else None
 
     @cached_property
     def item_features(self) -> Float32[np.ndarray, "I Fi"]:
@@ -93,4 +107,6 @@ def _features(table: pa.Table) -> Float32[np.ndarray, "R F"]:
     values, lengths = flatten(combine(table["features"]))
     if len(lengths) and (lengths != lengths[0]).any():
         raise DataError("column 'features': rows have different numbers of features")
-    return np.asarray(values.to_numpy(zero_copy_only=False), np.float32).reshape(len(lengths), -1)
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.float32).reshape(
+        len(lengths), int(lengths[0]) if len(lengths) else 0
+    )

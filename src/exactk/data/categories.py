@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from jaxtyping import Int32
 
 from exactk.data.table import combine, is_text
-from exactk.errors import DataError
+from exactk.errors import DataError, InputError
 
 
 def category_texts(values: pa.Array | pa.ChunkedArray, where: str = "a category") -> pa.Array:
@@ -34,6 +34,24 @@ def category_texts(values: pa.Array | pa.ChunkedArray, where: str = "a category"
         )
     text = array.cast(pa.string())
     return pc.if_else(pc.equal(text, ""), None, text)
+
+
+def category_text(value: Any, where: str = "a category") -> str | None:
+    """One value the same way."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or value == "" or (isinstance(value, float) and value != value):
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        text: str | None = category_texts(pa.array([value], pa.float64()))[0].as_py()
+        return text
+    raise InputError(f"{where} must be text, a whole number or a flag, got {value!r}")
 
 
 def _whole_numbers_bare(array: pa.Array) -> pa.Array:

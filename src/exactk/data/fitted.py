@@ -67,9 +67,16 @@ class Numbers:
 
         Of the quantiles 1, 1, 1, 2 at 0, 1/3, 2/3, 1 the value 1 stands at 1/3, the middle of where it is.
         """
-        knots, first, counts = np.unique(self.quantiles[f], return_index=True, return_counts=True)
-        levels = (first + (counts - 1) / 2) / (LEVELS - 1)
+        knots, levels = self._knots[f]
         return np.asarray(np.where(np.isnan(values), np.nan, np.interp(values, knots, levels)), np.float32)
+
+    @cached_property
+    def _knots(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        found = []
+        for column in self.quantiles:
+            knots, first, counts = np.unique(column, return_index=True, return_counts=True)
+            found.append((knots, (first + (counts - 1) / 2) / (LEVELS - 1)))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +95,17 @@ class Categories:
         """Codes of category texts of column f."""
         return (self._lookups[f](texts) + 1).astype(np.int32)
 
+    def few_codes(self, f: int, texts: Sequence[str | None]) -> list[int]:
+        """The same for the few values of a request."""
+        table = self._tables[f]
+        return [table.get(text, 0) for text in texts]
+
     def __len__(self) -> int:
         return len(self.names)
+
+    @cached_property
+    def _tables(self) -> list[dict[str | None, int]]:
+        return [{text: place + 1 for place, text in enumerate(held.to_pylist())} for held in self.values]
 
     @cached_property
     def _lookups(self) -> list[RowLookup]:

@@ -9,21 +9,24 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float32, Int32
+from jaxtyping import Float32, Int32, Int64
 
-from exactk.data.categories import CategoryCoder, category_texts
+from exactk.data.categories import category_texts
 from exactk.data.fitted import FittedColumns
+from exactk.data.hashing import hashed_rows
 from exactk.data.table import combine, flatten, is_list, is_text
 from exactk.data.texts import Terms, words_of
 from exactk.errors import DataError
 
+_HASHES = (1 << 31) - 2
+
 
 @dataclass(frozen=True, eq=False)
 class ItemColumns:
-    """By row: codes in the vocabulary, codes of all values there are (for comparing), vectors, levels, words."""
+    """By row: codes in the vocabulary, hashes of values (to compare any two; 0 = missing), vectors, levels, words."""
 
     codes: Int32[np.ndarray, "I C"]
-    raw_codes: dict[str, Int32[np.ndarray, "I"]]
+    hashes: dict[str, Int32[np.ndarray, "I"]]
     vectors: Float32[np.ndarray, "I V"]
     levels: dict[str, Float32[np.ndarray, "I"]]
     words: dict[str, Terms]
@@ -34,10 +37,11 @@ class ItemColumns:
         categories = fitted.item_categories
         texts = {name: category_texts(_column(items, name, pa.string())) for name in categories.names}
         codes = [categories.codes(f, texts[name]) for f, name in enumerate(categories.names)]
-        coder = CategoryCoder(categories.names)
         spelled = {name: _texts(items, name) for name in fitted.texts}
         overlapping = {pair.column for pair in fitted.pair_features if pair.kind == "overlap"}
         gaps = {pair.column for pair in fitted.pair_features if pair.kind == "gap"}
+        if features.shape[1] != len(fitted.item_numbers):  # a table that knows none of them
+            features = np.full((len(items), len(fitted.item_numbers)), np.nan, np.float32)
         vectors = np.zeros((len(items), fitted.vector_size), np.float32)
         for name, part in fitted.vector_slices.items():
             vectors[:, part] = (
@@ -45,7 +49,7 @@ class ItemColumns:
             )
         return cls(
             codes=np.column_stack(codes) if codes else np.empty((len(items), 0), np.int32),
-            raw_codes={name: coder.coded(name, held) for name, held in texts.items()},
+            hashes={name: value_hashes(held) for name, held in texts.items()},
             vectors=vectors,
             levels={
                 name: fitted.item_numbers.level(f, features[:, f])
@@ -54,6 +58,40 @@ class ItemColumns:
             },
             words={name: words_of(held) for name, held in spelled.items() if name in overlapping},
         )
+
+    def taken(self, rows: Int64[np.ndarray, "R"]) -> ItemColumns:
+        """Some rows in the order asked for; of row -1 nothing is known."""
+        known, at = rows >= 0, np.maximum(rows, 0)
+
+        def of(values: np.ndarray, unknown: float | int) -> np.ndarray:
+            if not len(values):
+                return np.full((len(rows), *values.shape[1:]), unknown, values.dtype)
+            some: np.ndarray = values[at]
+            some[~known] = unknown
+            return some
+
+        return ItemColumns(
+            codes=of(self.codes, 0),
+            hashes={name: of(held, 0) for name, held in self.hashes.items()},
+            vectors=of(self.vectors, 0),
+            levels={name: of(held, np.nan) for name, held in self.levels.items()},
+            words={name: held.taken(rows) for name, held in self.words.items()},
+        )
+
+    def followed_by(self, other: ItemColumns) -> ItemColumns:
+        """The rows of both."""
+        return ItemColumns(
+            codes=np.concatenate([self.codes, other.codes]),
+            hashes={name: np.concatenate([held, other.hashes[name]]) for name, held in self.hashes.items()},
+            vectors=np.concatenate([self.vectors, other.vectors]),
+            levels={name: np.concatenate([held, other.levels[name]]) for name, held in self.levels.items()},
+            words={name: held.followed_by(other.words[name]) for name, held in self.words.items()},
+        )
+
+
+def value_hashes(texts: pa.Array) -> Int32[np.ndarray, "R"]:
+    """A number for each text, the same wherever it is met; 0 where there is none."""
+    return (hashed_rows(texts, _HASHES) + 1).astype(np.int32)
 
 
 def vector_matrix(items: pa.Table, name: str) -> Float32[np.ndarray, "I V"]:

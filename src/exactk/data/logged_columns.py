@@ -105,7 +105,7 @@ class LoggedColumns:
         at = np.maximum(item, 0)
         names = self.candidates.category_names
         inputs = PairInputs(
-            codes={name: held[at] for name, held in self.items.raw_codes.items()}
+            codes={name: held[at] for name, held in self.items.hashes.items()}
             | {name: codes[..., f] for f, name in enumerate(names)},
             vectors={
                 name: found["item_vectors"][..., part] for name, part in self.fitted.vector_slices.items()

@@ -14,19 +14,23 @@ import pyarrow as pa
 from jaxtyping import Bool, Float32
 
 from exactk.data.catalogue import Catalogue
-from exactk.data.vocabulary import Scaling, Vocabulary
+from exactk.data.request_columns import named_numbers, request_columns
+from exactk.data.rolling import RollingCounts
+from exactk.data.vocabulary import Vocabulary
 from exactk.errors import InputError
 from exactk.problem.batch import Batch
 from exactk.problem.rules.constraints import Constraints
 
-_FIELDS = {"user_id", "candidates", "k", "include", "exclude", "user_features"}
+_FIELDS = {"user_id", "candidates", "k", "include", "exclude", "user_features", "context"}
 
 
 @dataclass(frozen=True)
 class Request:
     """Candidates for one user, of whom exactly `k` make the card.
 
-    `attributes` holds what was sent along for some items, by id: fields that rules read, and "features".
+    `attributes` holds what was sent along for some items, by id: fields that rules read, the log's columns by name,
+    and "features". `context` holds what is true of the request: the log's columns of context, and of users, by name.
+    Names that a model does not know are left aside; what it knows and was not sent is missing, a value of its own.
     """
 
     user_id: Any
@@ -36,6 +40,7 @@ class Request:
     exclude: tuple[Any, ...] = ()
     attributes: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
     user_features: tuple[Any, ...] | None = None
+    context: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any], k: int | None = None) -> Request:
@@ -60,7 +65,9 @@ class Request:
         size = written.get("k", k)
         if isinstance(size, bool) or not isinstance(size, int):
             raise InputError(f"k must be a whole number, got {size!r}")
-        features = written.get("user_features")
+        features, context = written.get("user_features"), written.get("context")
+        if context is not None and not isinstance(context, Mapping):
+            raise InputError(f"context must be an object of names and values, got {context!r}")
         return cls(
             user_id=written.get("user_id"),
             candidates=tuple(ids),
@@ -69,6 +76,7 @@ class Request:
             exclude=tuple(written.get("exclude") or ()),
             attributes=attributes,
             user_features=None if features is None else tuple(features),
+            context=dict(context or {}),
         )
 
 
@@ -77,8 +85,12 @@ def request_batch(
     vocabulary: Vocabulary,
     constraints: Constraints | None = None,
     catalogue: Catalogue | None = None,
+    counts: RollingCounts | None = None,
 ) -> Batch:
-    """Requests side by side. What a request says of an item goes before what the catalogue says."""
+    """Requests side by side. What a request says of an item goes before what the catalogue says.
+
+    `counts` are the rolling counts as they stand; those a request sends itself go before them.
+    """
     if not requests:
         raise InputError("there is no request to answer")
     known = catalogue or Catalogue(_NO_ITEMS, _NO_USERS)
@@ -108,8 +120,9 @@ def request_batch(
         group=asked.group,
         cap=asked.cap,
         brief=asked.brief,
-        user_features=_user_features(requests, vocabulary.user_scaling, known),
-        item_features=_item_features(requests, rows, present, vocabulary.item_scaling, known),
+        user_features=_user_features(requests, vocabulary, known),
+        item_features=_item_features(requests, rows, present, vocabulary, known),
+        **request_columns(requests, rows, present, vocabulary.columns, known, counts),
     )
 
 
@@ -143,7 +156,8 @@ def _columns(
     return columns
 
 
-def _user_features(requests: Sequence[Request], scaling: Scaling | None, known: Catalogue) -> Any:
+def _user_features(requests: Sequence[Request], vocabulary: Vocabulary, known: Catalogue) -> Any:
+    scaling = vocabulary.user_scaling
     if scaling is None:
         return None
     raw = np.full((len(requests), len(scaling)), np.nan, np.float32)
@@ -154,6 +168,8 @@ def _user_features(requests: Sequence[Request], scaling: Scaling | None, known: 
             raw[b] = _sent(request.user_features, len(scaling), "user_features", b)
         elif row >= 0 and held.shape[1] == len(scaling):
             raw[b] = held[row]
+        if request.context and len(names := vocabulary.columns.columns.user.numbers) == len(scaling):
+            named_numbers(request.context, names, raw[b], b)
     return scaling(raw)
 
 
@@ -161,9 +177,10 @@ def _item_features(
     requests: Sequence[Request],
     rows: Sequence[Sequence[int]],
     present: Bool[np.ndarray, "B N"],
-    scaling: Scaling | None,
+    vocabulary: Vocabulary,
     known: Catalogue,
 ) -> Any:
+    scaling = vocabulary.item_scaling
     if scaling is None:
         return None
     raw = np.full((*present.shape, len(scaling)), np.nan, np.float32)
@@ -173,9 +190,11 @@ def _item_features(
         if held.shape[1] == len(scaling):
             raw[b, : len(row)][row >= 0] = held[row[row >= 0]]
         for n, item_id in enumerate(request.candidates):
-            sent = request.attributes.get(item_id, {}).get("features")
-            if sent is not None:
-                raw[b, n] = _sent(sent, len(scaling), f"features of item {item_id!r}", b)
+            sent = request.attributes.get(item_id, {})
+            if sent.get("features") is not None:
+                raw[b, n] = _sent(sent["features"], len(scaling), f"features of item {item_id!r}", b)
+            if sent and len(vocabulary.columns.item_numbers):
+                named_numbers(sent, vocabulary.columns.item_numbers.names, raw[b, n], b)
     return scaling(raw)
 
 

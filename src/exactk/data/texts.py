@@ -30,6 +30,24 @@ class Terms(NamedTuple):
     start: Int64[np.ndarray, "E"]
     terms: Int32[np.ndarray, "T"]
 
+    def taken(self, rows: Int64[np.ndarray, "R"]) -> Terms:
+        """Those of some rows, in the order asked for; row -1 has none."""
+        at = np.maximum(rows, 0)
+        counts = (
+            np.where(rows >= 0, self.start[at + 1] - self.start[at], 0) if len(self.start) > 1 else 0 * rows
+        )
+        ends = np.cumsum(counts)
+        first = np.repeat(self.start[at] if len(self.start) > 1 else 0 * rows, counts)
+        place = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
+        return Terms(np.concatenate([[0], ends]), self.terms[first + place])
+
+    def followed_by(self, other: Terms) -> Terms:
+        """Those of both."""
+        return Terms(
+            np.concatenate([self.start, self.start[-1] + other.start[1:]]),
+            np.concatenate([self.terms, other.terms]),
+        )
+
 
 def words_of(texts: Sequence[str | Sequence[str] | None]) -> Terms:
     """Distinct words of every text; of a list of texts each member counts as one more word."""
