@@ -16,10 +16,11 @@ from torch import Tensor
 from exactk.data.catalogue import Catalogue
 from exactk.data.requests import Request, rule_columns
 from exactk.engine.calibration import Calibration
-from exactk.errors import InfeasibleError
+from exactk.errors import InfeasibleError, OutOfTimeError
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.problem.batch import Batch
+from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests
 from exactk.problem.rules import explain
@@ -40,31 +41,49 @@ class Asked:
     constraints: Constraints
     catalogue: Catalogue
     relaxed: tuple[tuple[str, ...], ...] = ()
-    errors: tuple[InfeasibleError | None, ...] = ()
+    errors: tuple[InfeasibleError | OutOfTimeError | None, ...] = ()
 
-    def sheet(self, b: int) -> RuleSheet:
+    def sheet(self, b: int, deadline: Deadline = ENDLESS) -> RuleSheet:
         """One request laid open, demand by demand."""
         request = self.requests[b]
         columns = rule_columns(request, self.constraints.fields, self.catalogue)
         present = np.ones((1, len(request.candidates)), bool)
         return RuleSheet.of(
-            self.constraints, columns, request.k, present, [request.include], [request.exclude]
+            self.constraints,
+            columns,
+            request.k,
+            present,
+            [request.include],
+            [request.exclude],
+            deadline=deadline,
         )
 
 
-def settled(asked: Asked, order: tuple[Any, ...]) -> Asked:
-    """Find the requests without a valid card; let rules go in the order given, or say what blocks."""
+def settled(asked: Asked, order: tuple[Any, ...], deadline: Deadline = ENDLESS) -> Asked:
+    """Find the requests without a valid card; let rules go in the order given, or say what blocks.
+
+    Each has an equal share of the time left; what is not settled in it stands among the errors.
+    """
     explain.check_relaxable(asked.constraints, order)
-    possible = cliques.exists(asked.batch.requests())
-    relaxed: list[tuple[str, ...]] = [()] * len(asked.requests)
-    errors: list[InfeasibleError | None] = [None] * len(asked.requests)
+    count = len(asked.requests)
+    possible = cliques.any_card(asked.batch.requests(), deadline, deadline.part(0.5 / count).limit())
+    relaxed: list[tuple[str, ...]] = [()] * count
+    errors: list[InfeasibleError | OutOfTimeError | None] = [None] * count
     batch = asked.batch
-    for b in np.flatnonzero(~possible).tolist():
-        sheet = asked.sheet(b)
-        eased = explain.relax(sheet, order) if order else None
-        if eased is None:
-            where = f"request {b}: " if len(asked.requests) > 1 else ""
-            errors[b] = explain.infeasible_error(sheet, where)
+    unsettled = np.flatnonzero(~possible.found).tolist()
+    for place, b in enumerate(unsettled):
+        part = deadline.part(1 / (len(unsettled) - place))
+        where = f"request {b}: " if count > 1 else ""
+        try:
+            if not possible.proven[b] and not order:
+                raise OutOfTimeError(explain.NOT_SETTLED)
+            sheet = asked.sheet(b, part)
+            eased = explain.relax(sheet, order, part) if order else None
+            if eased is None:
+                errors[b] = explain.infeasible_error(sheet, where, deadline=part)
+                continue
+        except OutOfTimeError as error:
+            errors[b] = OutOfTimeError(f"{where}{error}")
             continue
         relaxed[b], lighter = eased
         batch = _replaced(batch, b, lighter.requests(lighter.pieces()))
@@ -73,14 +92,19 @@ def settled(asked: Asked, order: tuple[Any, ...]) -> Asked:
 
 @torch.no_grad()
 def why_not(
-    asked: Asked, b: int, card: Card, value: Ensemble | None, calibration: Calibration
+    asked: Asked,
+    b: int,
+    card: Card,
+    value: Ensemble | None,
+    calibration: Calibration,
+    deadline: Deadline = ENDLESS,
 ) -> tuple[WhyNot, ...]:
     """Why each other candidate is not in the card, the cost in click probability.
 
     A pair value tells the best card that would hold the item; any other value tells the best one that differs from
     the card in one place, and then the cost is an upper limit (`exact` False). Without a value, conflicts only.
     """
-    sheet = asked.sheet(b)
+    sheet = asked.sheet(b, deadline)
     if card.relaxed:
         sheet = sheet.without([r for r, name in enumerate(sheet.names) if name in card.relaxed])
     one = TensorBatch.of(asked.batch.rows(np.array([b])))
@@ -89,7 +113,8 @@ def why_not(
         N = len(sheet.present)
         node, pair = (t[0].double().cpu().numpy() for t in (values.node, values.pair))
         pair = (pair + pair.T) / 2  # a product of matrices is symmetric only up to rounding
-        found = explain.why_not(sheet, card.positions, node[:N], np.ascontiguousarray(pair[:N, :N]))
+        pair = np.ascontiguousarray(pair[:N, :N])
+        found = explain.why_not(sheet, card.positions, node[:N], pair, deadline=deadline)
         logit = explain.card_value(card.positions, node, pair) + float(values.bias)
     else:
         found, logit = _by_swaps(sheet, one, card, value)

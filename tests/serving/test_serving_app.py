@@ -184,14 +184,14 @@ def test_unknown_paths_and_methods_are_problems_too(client: httpx.Client) -> Non
 
 def test_keys_are_asked_for_everywhere_but_at_the_door(opened: Callable[..., httpx.Client]) -> None:
     client = opened(key_hashes=(hash_key("right"),))
-    for path in ("/v1/model", "/metrics", "/v1/studio/sources"):
+    for path in ("/v1/model", "/metrics", "/v1/studio/sources", "/openapi.json"):
         reply = client.get(path)
         assert reply.status_code == 401
         assert reply.headers["www-authenticate"] == "Bearer"
         assert client.get(path, headers={"authorization": "Bearer wrong"}).status_code == 401
         assert client.get(path, headers={"authorization": "Bearer right"}).status_code == 200
         assert client.get(path, headers={"x-api-key": "right"}).status_code == 200
-    for path in ("/", "/healthz", "/readyz", "/openapi.json", "/studio/studio.css"):
+    for path in ("/", "/healthz", "/readyz", "/studio/studio.css"):
         assert client.get(path).status_code == 200
     assert client.post("/v1/solve", json=SOLVE_EXAMPLE).status_code == 401
 
@@ -254,7 +254,7 @@ def test_feedback_is_on_disk_when_acknowledged_and_counted(
 ) -> None:
     client = opened(log=tmp_path)
     reply = client.post("/v1/feedback", json={"request_id": "r-1", "clicked": True, "clicked_item": "a"})
-    assert reply.json() == {"kept": True}
+    assert reply.json() == {"kept": True, "request": "unknown", "item": None, "repeated": False}
     (journal,) = tmp_path.glob("feedback-*.jsonl")
     assert json.loads(journal.read_text())["clicked_item"] == "a"
     assert 'exactk_feedback_total{arm="unknown",clicked="true"} 1.0' in client.get("/metrics").text

@@ -220,11 +220,11 @@ def test_what_was_served_can_be_learned_from_tomorrow(pair_value: Path, tmp_path
         ]
         for answer in answers[::2]:
             told = {"request_id": answer["request_id"], "clicked": True, "clicked_item": answer["card"][0]}
-            assert client.post("/v1/feedback", json=told).json() == {"kept": True}
+            assert client.post("/v1/feedback", json=told).json()["item"] == "on the card"
         text = client.get("/metrics").text
         assert 'exactk_cards_total{arm="champion"} 20.0' in text
         assert 'exactk_feedback_total{arm="champion",clicked="true"} 10.0' in text
-    assert collect(tmp_path / "log", tmp_path / "data") == 20
+    assert collect(tmp_path / "log", tmp_path / "data").rows == 20
     logged = Dataset.open(tmp_path / "data").impressions().to_pylist()
     by_id = {row["request_id"]: row for row in logged}
     for place, answer in enumerate(answers):
@@ -286,7 +286,7 @@ def test_a_model_whose_ids_are_numbers_serves(tmp_path: Path) -> None:
         refused = client.post("/v1/cards", json={"user": "3", "candidates": list(range(12))})
         assert refused.status_code == 422
         assert "int" in refused.json()["detail"]
-    assert collect(tmp_path / "log", tmp_path / "served") == 1
+    assert collect(tmp_path / "log", tmp_path / "served").rows == 1
     assert Dataset.open(tmp_path / "served").impressions()["card"].to_pylist() == [answer["card"]]
 
 

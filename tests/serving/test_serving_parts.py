@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from exactk.errors import ConfigError
 from exactk.serving.http.security import hash_key, is_known_key, new_key
-from exactk.serving.model.batching import Batcher, ClosedError, OverloadedError
+from exactk.serving.model.batching import Batcher, ClosedError, OverloadedError, UnfinishedError
 from exactk.serving.model.split import CHALLENGER, CHAMPION, arm_of
 from exactk.serving.settings import Settings, key_hashes_from, read_key_hashes
 
@@ -98,6 +99,19 @@ def test_the_split_is_the_same_for_ever() -> None:
     assert arm_of("anyone", 1.0, "exactk") == CHALLENGER
 
 
+class Number(NamedTuple):
+    """A question: what comes after n?"""
+
+    n: int
+    deadline: float
+    is_patient: bool = False
+    group: str = ""
+
+
+def number(n: int, seconds: float = 30.0, is_patient: bool = False, group: str = "") -> Number:
+    return Number(n, time.perf_counter() + seconds, is_patient, group)
+
+
 class Slow:
     """Answers n with n + 1 in batches, noting their sizes, while the gate is open."""
 
@@ -105,19 +119,19 @@ class Slow:
         self.gate = threading.Event()
         self.sizes: list[int] = []
 
-    def __call__(self, numbers: Sequence[int]) -> list[int | Exception]:
+    def __call__(self, numbers: Sequence[Number]) -> list[int | Exception]:
         self.sizes.append(len(numbers))
         assert self.gate.wait(5)
-        return [ValueError(f"{n} is odd luck") if n == 13 else n + 1 for n in numbers]
+        return [ValueError("odd luck") if each.n == 13 else each.n + 1 for each in numbers]
 
 
 def test_a_lone_question_does_not_wait_for_company() -> None:
     async def main() -> float:
-        batcher: Batcher[int, int] = Batcher(lambda numbers: [n + 1 for n in numbers], 32, 100)
-        await batcher.ask(1)  # starts the thread
+        batcher: Batcher[Number, int] = Batcher(lambda numbers: [each.n + 1 for each in numbers], 32, 100)
+        await batcher.ask(number(1))  # starts the thread
         started = time.perf_counter()
         for n in range(20):
-            assert await batcher.ask(n) == n + 1
+            assert await batcher.ask(number(n)) == n + 1
         took = (time.perf_counter() - started) / 20
         await batcher.close()
         return took
@@ -129,10 +143,10 @@ def test_those_who_arrive_while_the_engine_is_busy_share_the_next_run() -> None:
     slow = Slow()
 
     async def main() -> list[int]:
-        batcher: Batcher[int, int] = Batcher(slow, 32, 100)
-        first = batcher.enqueue(0)
+        batcher: Batcher[Number, int] = Batcher(slow, 32, 100)
+        first = batcher.enqueue(number(0))
         await asyncio.sleep(0.05)
-        others = [batcher.enqueue(n) for n in range(1, 11)]
+        others = [batcher.enqueue(number(n)) for n in range(1, 11)]
         slow.gate.set()
         answers = list(await asyncio.gather(first, *others))
         await batcher.close()
@@ -146,17 +160,17 @@ def test_a_full_queue_refuses_at_the_door_and_the_rest_is_answered() -> None:
     slow = Slow()
 
     async def main() -> None:
-        batcher: Batcher[int, int] = Batcher(slow, 2, 3)
-        running = batcher.enqueue(0)
+        batcher: Batcher[Number, int] = Batcher(slow, 2, 3)
+        running = batcher.enqueue(number(0))
         await asyncio.sleep(0.05)
-        waiting = [batcher.enqueue(n) for n in (1, 2, 3)]
+        waiting = [batcher.enqueue(number(n)) for n in (1, 2, 3)]
         with pytest.raises(OverloadedError):
-            batcher.enqueue(4)
+            batcher.enqueue(number(4))
         slow.gate.set()
         assert await asyncio.gather(running, *waiting) == [1, 2, 3, 4]
         await batcher.close()
         with pytest.raises(ClosedError):
-            batcher.enqueue(5)
+            batcher.enqueue(number(5))
 
     asyncio.run(main())
     assert slow.sizes == [1, 2, 1]
@@ -167,8 +181,8 @@ def test_one_failure_stays_with_its_question() -> None:
     slow.gate.set()
 
     async def main() -> None:
-        batcher: Batcher[int, int] = Batcher(slow, 32, 100)
-        asked = [batcher.enqueue(n) for n in (12, 13, 14)]
+        batcher: Batcher[Number, int] = Batcher(slow, 32, 100)
+        asked = [batcher.enqueue(number(n)) for n in (12, 13, 14)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert answers[0] == 13
         assert isinstance(answers[1], ValueError)
@@ -182,8 +196,8 @@ def test_closing_answers_everyone_who_waits() -> None:
     slow = Slow()
 
     async def main() -> None:
-        batcher: Batcher[int, int] = Batcher(slow, 2, 100)
-        asked = [batcher.enqueue(n) for n in range(7)]
+        batcher: Batcher[Number, int] = Batcher(slow, 2, 100)
+        asked = [batcher.enqueue(number(n)) for n in range(7)]
         await asyncio.sleep(0.02)
         slow.gate.set()
         await batcher.close()
@@ -196,10 +210,10 @@ def test_a_client_that_went_away_takes_no_place_in_a_batch() -> None:
     slow = Slow()
 
     async def main() -> None:
-        batcher: Batcher[int, int] = Batcher(slow, 32, 100)
-        running = batcher.enqueue(0)
+        batcher: Batcher[Number, int] = Batcher(slow, 32, 100)
+        running = batcher.enqueue(number(0))
         await asyncio.sleep(0.02)
-        gone, stays = batcher.enqueue(1), batcher.enqueue(2)
+        gone, stays = batcher.enqueue(number(1)), batcher.enqueue(number(2))
         gone.cancel()
         slow.gate.set()
         assert list(await asyncio.gather(running, stays)) == [1, 3]
@@ -207,3 +221,83 @@ def test_a_client_that_went_away_takes_no_place_in_a_batch() -> None:
 
     asyncio.run(main())
     assert slow.sizes == [1, 1]
+
+
+def test_nobody_waits_beyond_his_deadline_and_is_told_why() -> None:
+    slow = Slow()
+
+    async def main() -> None:
+        batcher: Batcher[Number, int] = Batcher(slow, 1, 100)
+        running, queued = batcher.enqueue(number(0, 0.05)), batcher.enqueue(number(1, 0.05))
+        begun = time.perf_counter()
+        with pytest.raises(UnfinishedError):
+            await running
+        with pytest.raises(OverloadedError, match="ran out"):
+            await queued
+        assert time.perf_counter() - begun < 2  # the gate would have held for 5
+        assert batcher.longest_run() > 0.05
+        slow.gate.set()
+        assert await batcher.ask(number(2)) == 3
+        assert batcher.longest_run() == 0
+        await batcher.close()
+
+    asyncio.run(main())
+    assert slow.sizes == [1, 1]  # who was refused is not worked on
+
+
+def test_patient_questions_never_keep_out_those_who_ask_for_the_usual_time() -> None:
+    slow = Slow()
+
+    async def main() -> None:
+        batcher: Batcher[Number, int] = Batcher(
+            lambda asked: slow(asked) if asked[0].is_patient else [each.n + 1 for each in asked],
+            1,
+            100,
+            threads=4,
+        )
+        patient = [batcher.enqueue(number(n, is_patient=True)) for n in range(6)]
+        await asyncio.sleep(0.05)
+        assert await asyncio.wait_for(batcher.ask(number(7)), 4) == 8
+        assert not any(each.done() for each in patient)
+        slow.gate.set()
+        await asyncio.gather(*patient)
+        await batcher.close()
+
+    asyncio.run(main())
+
+
+def test_only_questions_of_one_group_share_a_batch_and_what_the_loop_cannot_answer_goes_to_a_thread() -> None:
+    batches: list[list[int]] = []
+
+    def run(asked: Sequence[Number]) -> list[int | Exception]:
+        batches.append([each.n for each in asked])
+        return [each.n + 1 for each in asked]
+
+    async def main() -> None:
+        batcher: Batcher[Number, int] = Batcher(
+            run, 32, 100, try_inline=lambda asked: [each.n + 1 if each.n < 3 else None for each in asked]
+        )
+        asked = [batcher.enqueue(number(n, group="even" if n % 2 == 0 else "odd")) for n in range(8)]
+        assert await asyncio.gather(*asked) == list(range(1, 9))
+        await batcher.close()
+
+    asyncio.run(main())
+    assert sorted(batches) == [[3, 5, 7], [4, 6]]
+
+
+def test_an_error_of_a_whole_batch_is_found_out_one_by_one() -> None:
+    def run(asked: Sequence[Number]) -> list[int | Exception]:
+        if any(each.n == 13 for each in asked):
+            raise OverflowError("unlucky")
+        return [each.n + 1 for each in asked]
+
+    async def main() -> None:
+        batcher: Batcher[Number, int] = Batcher(run, 32, 100)
+        answers = await asyncio.gather(
+            *(batcher.enqueue(number(n)) for n in (12, 13, 14)), return_exceptions=True
+        )
+        assert [answers[0], answers[2]] == [13, 15]
+        assert isinstance(answers[1], OverflowError)
+        await batcher.close()
+
+    asyncio.run(main())

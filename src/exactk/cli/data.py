@@ -224,13 +224,16 @@ def build_log(
 
     served = None if model is None else Recommender.load(model).fitted
     written = _rules(rules) or (None if served is None else served.constraints)
-    collect(
+    found = collect(
         folder,
         out,
         None if written is None else written.to_dict(),
         None if served is None else served.catalogue,
     )
     _say_built(Dataset.open(out), as_json)
+    if not as_json:
+        for what, count in found.left_out.items():
+            emit(f"left out, {count:,} times: {what}")
 
 
 @data.command("stats")

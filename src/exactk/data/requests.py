@@ -19,6 +19,7 @@ from exactk.data.rolling import RollingCounts
 from exactk.data.vocabulary import Vocabulary
 from exactk.errors import InputError
 from exactk.problem.batch import Batch
+from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.rules.constraints import Constraints
 
 _FIELDS = {"user_id", "candidates", "k", "include", "exclude", "user_features", "context"}
@@ -86,6 +87,7 @@ def request_batch(
     constraints: Constraints | None = None,
     catalogue: Catalogue | None = None,
     counts: RollingCounts | None = None,
+    deadline: Deadline = ENDLESS,
 ) -> Batch:
     """Requests side by side. What a request says of an item goes before what the catalogue says.
 
@@ -109,6 +111,7 @@ def request_batch(
         present,
         include=[request.include for request in requests],
         exclude=[request.exclude for request in requests],
+        deadline=deadline,
     )
     return Batch(
         user=np.array([vocabulary.user_index(request.user_id) for request in requests], np.int64),

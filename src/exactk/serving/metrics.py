@@ -36,11 +36,15 @@ class Metrics:
         )
         self.infeasible = counter("infeasible", "Requests without any valid card.")
         self.fallbacks = counter("fallbacks", "Cards made by a quicker method than asked for.", "method")
+        self.unfinished = counter("unfinished", "Requests whose budget ran out before there was any answer.")
         self.overloaded = counter("overloaded", "Requests refused with 429.")
         cards = counter("cards", "Cards shown, by arm.", "arm")
         self.cards = {arm: cards.labels(arm) for arm in (CHAMPION, CHALLENGER)}
         self.feedback = counter("feedback", "Feedback kept, by arm and outcome.", "arm", "clicked")
         self.log_lost = counter("log_lost_rows", "Rows the log could not keep.")
+        self.log_late = counter(
+            "log_late_rows", "Rows left to a thread while the disk of the log stood still."
+        )
         self.reloads = counter("reloads", "Attempts to swap a model in.", "arm", "outcome")
 
     def exposition(self) -> bytes:

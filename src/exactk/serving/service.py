@@ -9,17 +9,21 @@ import asyncio
 import contextlib
 import gc
 import logging
+from collections.abc import Callable
 from time import perf_counter
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from starlette.concurrency import run_in_threadpool
 
+from exactk.errors import InfeasibleError, OutOfTimeError
 from exactk.problem.rules.constraints import Constraints
+from exactk.serving.http.problems import RefusalError, unfinished_refusal
 from exactk.serving.log.impressions import ImpressionLog
 from exactk.serving.metrics import Metrics
 from exactk.serving.model.answering import Answer, Answerer, Question
 from exactk.serving.model.arms import Arm
-from exactk.serving.model.batching import Batcher
+from exactk.serving.model.batching import Batcher, ClosedError, OverloadedError, Timed, UnfinishedError
 from exactk.serving.model.split import CHALLENGER, CHAMPION
 from exactk.serving.model.trials import stranger_request
 from exactk.serving.model.warming import warm_engine
@@ -33,6 +37,23 @@ log = logging.getLogger("exactk.serving")
 GARBAGE = (10_000, 20, 50)
 
 
+STUCK_SECONDS = (
+    10.0  # after the longest budget: no deadline is overrun by so much unless it is never looked at
+)
+
+Q = TypeVar("Q", bound=Timed)
+A = TypeVar("A")
+
+
+class Job(NamedTuple):
+    """Work for a thread, other than deciding by a model."""
+
+    work: Callable[[], Any]
+    deadline: float
+    is_patient: bool
+    group: None = None
+
+
 class Service:
     """Made with the app, started with its event loop, closed once at shutdown."""
 
@@ -43,12 +64,18 @@ class Service:
         self.arms: dict[str, Arm] = {}
         self.log: ImpressionLog | None = None
         self.closing = False
+        answerer = Answerer(settings.seed)
         self.batcher: Batcher[Question, Answer] = Batcher(
-            Answerer(settings.seed),
+            answerer,
             settings.max_batch,
             settings.max_waiting,
             self.metrics.batch_size.observe,
+            answerer.at_once,
             is_light,
+            settings.threads,
+        )
+        self.jobs: Batcher[Job, Any] = Batcher(
+            lambda jobs: [jobs[0].work()], 1, settings.max_waiting, threads=settings.threads
         )
         self._watch: asyncio.Task[None] | None = None
 
@@ -69,6 +96,7 @@ class Service:
                 self.settings.log_rotate_bytes,
                 self.settings.log_rotate_seconds,
                 self.metrics.log_lost.inc,
+                self.metrics.log_late.inc,
             )
         if self.arms:
             self._watch = asyncio.create_task(self._keep_fresh())
@@ -81,13 +109,46 @@ class Service:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
         await self.batcher.close()
+        await self.jobs.close()
         if self.log is not None:
             await run_in_threadpool(self.log.close)
 
-    def budget_seconds(self, budget_ms: float | None) -> float:
-        """The time a request may take, within what the settings allow."""
+    def deadline(self, budget_ms: float | None, started: float) -> tuple[float, bool]:
+        """When a request that came at `started` must be answered, and whether that is later than usual."""
         asked = self.settings.budget_ms if budget_ms is None else budget_ms
-        return min(asked, self.settings.max_budget_ms) / 1000
+        return started + min(asked, self.settings.max_budget_ms) / 1000, asked > self.settings.budget_ms
+
+    def is_stuck(self) -> bool:
+        """Whether some work goes on long after any deadline there may be: only a fresh process helps."""
+        longest = max(self.batcher.longest_run(), self.jobs.longest_run())
+        return longest > self.settings.max_budget_ms / 1000 + STUCK_SECONDS
+
+    async def finished(self, job: Job) -> Any:
+        """What the job gives, worked out in a thread; refused where it is not done by its deadline."""
+        return await self.settled(self.jobs, job)
+
+    async def settled(self, batcher: Batcher[Q, A], question: Q) -> A:
+        """The batcher's answer; where there is none, why, as a problem."""
+        try:
+            return await batcher.enqueue(question)
+        except OverloadedError as error:
+            self.metrics.overloaded.inc()
+            raise RefusalError(
+                429, "overloaded", "Too many requests", str(error), {"retry-after": "1"}
+            ) from error
+        except UnfinishedError as error:
+            self.metrics.unfinished.inc()
+            raise unfinished_refusal("card") from error
+        except ClosedError as error:
+            raise RefusalError(
+                503, "closing", "Shutting down", "this process takes no new requests"
+            ) from error
+        except InfeasibleError:
+            self.metrics.infeasible.inc()
+            raise
+        except OutOfTimeError:
+            self.metrics.unfinished.inc()
+            raise
 
     def _load(self) -> None:
         warm_engine()
@@ -121,6 +182,7 @@ class Service:
 
 
 def is_light(question: Question) -> bool:
-    """Small enough that its batch may run in the event loop: the search is bounded by a few milliseconds."""
+    """Whether it may be tried in the event loop: ids alone, few of them, the model's own rules."""
     request = question.request
-    return not question.explain and not question.relax and len(request.candidates) <= 64 and request.k <= 6
+    plain = not (question.explain or question.relax or question.constraints or request.attributes)
+    return plain and len(request.candidates) <= 64 and question.arm.loaded.express is not None

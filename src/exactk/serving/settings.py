@@ -38,8 +38,15 @@ class Settings(Section):
     max_body_bytes: int = setting(2 << 20, "of a request", least=1)
     max_candidates: int = setting(512, "of a request", least=1)
     max_requests: int = setting(64, "of a batch sent at once", least=1)
+    max_text_letters: int = setting(1000, "of a title or any other text in an item or a rule", least=1)
+    max_item_fields: int = setting(64, "of an item sent inline", least=1)
+    max_depth: int = setting(8, "of lists and objects within an attribute or a rule", least=1)
+    max_lists: int = setting(65_536, "lists and objects in a body", least=1)
     max_waiting: int = setting(256, "requests, before others are turned away", least=1)
     max_batch: int = setting(32, "requests decided together", least=1)
+    threads: int = setting(
+        4, "for what is too slow for the event loop; half serve the usual budget alone", least=2
+    )
     max_connections: int = setting(1000, "open at once", least=1)
     head_timeout_s: float = setting(10.0, "for the head of a request to arrive", above=0)
     body_timeout_s: float = setting(10.0, "for the body of a request to arrive", above=0)
@@ -47,6 +54,8 @@ class Settings(Section):
     budget_ms: float = setting(100.0, "for an answer, where a request does not say", above=0)
     max_budget_ms: float = setting(5000.0, "that a request may ask for", above=0)
     reload_seconds: float = setting(2.0, "between two looks for a newer model", above=0)
+    hang_seconds: float = setting(5.0, "without a sign of life, after which a worker is replaced", above=0)
+    shutdown_seconds: float = setting(10.0, "from SIGTERM to the end, whatever the workers do", above=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

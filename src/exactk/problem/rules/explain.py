@@ -6,6 +6,7 @@ Knows rules and the exact engine; every answer is proven by it, none is guessed 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from exactk.problem.rules.columns import Columns, nearest
 from exactk.problem.rules.rule_set import Constraint, Constraints
 from exactk.problem.rules.sheet import Piece, RuleSheet
 
-PINNED_IN_TIME = 4  # between two looks at the clock: among hundreds of candidates each takes milliseconds
+PAIRS_IN_TIME = 2**16  # weighed between two looks at the clock: four items of 128, one of 400 takes 0.1 s to set up
 PINNED_AT_ONCE = 2**22  # pairs weighed in one call when every item left out is tried: 32 MiB of weights
 NOT_SETTLED = "no valid card was found in the time given, nor proven that there is none; give more time"
 MOST_NAMED = 8  # in a message for people; the error itself holds them all
@@ -206,20 +207,23 @@ def why_not(
     reasons: list[WhyNot] = []
     at_once = max(1, PINNED_AT_ONCE // N**2)
     if deadline.ends < math.inf:
-        at_once = min(at_once, PINNED_IN_TIME)
+        at_once = max(1, min(at_once, PAIRS_IN_TIME // N**2))
+    took = 0.0
     for start in range(0, len(asked), at_once):
         part = asked[start : start + at_once]
-        if deadline.passed:
+        if deadline.left <= took:
             reasons += [
                 WhyNot(sheet.item_ids[p], _conflicts(sheet, card, p), None, None, exact=False) for p in part
             ]
             continue
+        begun = time.monotonic()
         found = best(
             _pinned(request, part),
             np.tile(node_weights, (len(part), 1)),
             None if pair_weights is None else np.tile(pair_weights, (len(part), 1, 1)),
             deadline.part(1 / (len(asked) - start)).limit(),
         )
+        took = max(took, time.monotonic() - begun)
         for row, position in enumerate(part):
             cost = instead = None
             exact = bool(found.optimal[row])

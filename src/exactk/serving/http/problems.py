@@ -18,10 +18,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from exactk.errors import ExactKError, InfeasibleError
+from exactk.errors import ExactKError, InfeasibleError, OutOfTimeError
 from exactk.problem.rules.columns import RequestError
 
 MEDIA_TYPE = "application/problem+json"
+LONGEST_DETAIL = 1000
 KIND = re.compile(r"(list|dict)\[|constrained-|(int|str|float|bool)$")
 log = logging.getLogger("exactk.serving")
 
@@ -36,6 +37,9 @@ class Problem(BaseModel):
     blocking: list[str] | None = Field(
         None, description="Infeasible only: a minimal set of rules that together forbid every card."
     )
+    unfinished: list[str] | None = Field(
+        None, description="Budget only, or a blocking set that may not be minimal: what time ran out for."
+    )
     errors: list[dict[str, Any]] | None = Field(
         None, description="Invalid only: each offending place in the body, and why."
     )
@@ -45,19 +49,34 @@ class RefusalError(Exception):
     """Raised anywhere below a route: becomes this status and problem body."""
 
     def __init__(
-        self, status: int, kind: str, title: str, detail: str, headers: dict[str, str] | None = None
+        self,
+        status: int,
+        kind: str,
+        title: str,
+        detail: str,
+        headers: dict[str, str] | None = None,
+        unfinished: tuple[str, ...] = (),
     ):
         super().__init__(detail)
         self.status, self.kind, self.title, self.detail, self.headers = status, kind, title, detail, headers
+        self.unfinished = unfinished
 
     def body(self) -> dict[str, Any]:
-        """The problem as plain values."""
-        return {
+        """The problem as plain values; a detail that quotes what was sent is cut short."""
+        cut = self.detail if len(self.detail) <= LONGEST_DETAIL else f"{self.detail[:LONGEST_DETAIL]} ..."
+        problem: dict[str, Any] = {
             "type": f"urn:exactk:problem:{self.kind}",
             "title": self.title,
             "status": self.status,
-            "detail": self.detail,
+            "detail": cut,
         }
+        return problem | ({"unfinished": list(self.unfinished)} if self.unfinished else {})
+
+
+def unfinished_refusal(*what: str, detail: str = "") -> RefusalError:
+    """The answer where time ran out before there was a card, or a proof that there is none."""
+    said = detail or f"no {' and '.join(what)} in the time given; ask for less, or with a larger budget_ms"
+    return RefusalError(422, "budget", "Not finished within the budget", said, unfinished=what)
 
 
 def problem_of(error: BaseException) -> dict[str, Any]:
@@ -66,7 +85,10 @@ def problem_of(error: BaseException) -> dict[str, Any]:
         return error.body()
     if isinstance(error, InfeasibleError):
         body = RefusalError(409, "infeasible", "No valid card exists", str(error)).body()
-        return {**body, "blocking": list(error.blocking)}
+        unproven = {} if error.minimal else {"unfinished": ["blocking"]}
+        return {**body, "blocking": list(error.blocking), **unproven}
+    if isinstance(error, OutOfTimeError):
+        return unfinished_refusal("card", detail=str(error)).body()
     if isinstance(error, ValidationError):
         return _invalid(error)
     if isinstance(error, RequestError):  # its number is that in a batch, which no client knows of
@@ -105,7 +127,7 @@ def _of_one_choice(told: list[tuple[tuple[int | str, ...], str]]) -> list[dict[s
         listed = whys.setdefault("/" + "/".join(str(step) for step in (*before, *rest)), [])
         if why not in listed:
             listed.append(why)
-    return [{"at": at, "why": "; or: ".join(listed)} for at, listed in whys.items()]
+    return [{"at": at[:200], "why": "; or: ".join(listed)[:500]} for at, listed in whys.items()]
 
 
 def _parted(place: tuple[int | str, ...]) -> tuple[tuple[Any, ...], str, tuple[Any, ...]]:
@@ -130,11 +152,17 @@ async def _answer(request: Request, error: Exception) -> Response:
     return response_to(error, f"{request.method} {request.url.path}")
 
 
-def response_to(error: BaseException, where: str) -> Response:
-    """The answer to any error; what nobody raised on purpose is logged."""
+def logged_problem_of(error: BaseException, where: str) -> dict[str, Any]:
+    """The problem of any error; what nobody raised on purpose is logged."""
     problem = problem_of(error)
     if problem["status"] == 500:
         log.error("unexpected error on %s", where, exc_info=error)
+    return problem
+
+
+def response_to(error: BaseException, where: str) -> Response:
+    """The answer to any error."""
+    problem = logged_problem_of(error, where)
     headers = error.headers if isinstance(error, RefusalError | HTTPException) else None
     return problem_response(problem, dict(headers) if headers else None)
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from exactk.serving.http.problems import RefusalError, problem_response, response_to
 
-OPEN_PATHS = ("/", "/healthz", "/readyz", "/openapi.json", "/favicon.ico")
+OPEN_PATHS = ("/", "/healthz", "/readyz", "/favicon.ico")
 OPEN_PREFIX = "/studio/"
 JSON_TYPE = (b"content-type", b"application/json")
 

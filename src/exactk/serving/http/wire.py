@@ -14,12 +14,15 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel
 from pydantic_core import to_json
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from exactk.errors import ConfigError, InputError
 from exactk.problem.rules.constraints import Constraints
+from exactk.serving.http.limits import check_features, check_items, check_lists, check_rules
 from exactk.serving.http.problems import MEDIA_TYPE, RefusalError
+from exactk.serving.settings import Settings
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -30,9 +33,37 @@ WIRE_RULES = (
 )  # fmt: skip
 
 
+LARGE_BODY = 64 << 10
+
+
 async def read(request: Request, body: type[B]) -> B:
-    """The body of a request, checked; pydantic's own reader works on the bytes."""
-    return body.model_validate_json(await request.body())
+    """The body of a request, checked."""
+    return await parsed(request.app.state.service.settings, body, await request.body())
+
+
+async def parsed(settings: Settings, kind: type[B], body: bytes) -> B:
+    """The bytes of a body as checked values, by pydantic's own reader; a large one is read beside the event loop."""
+    check_lists(body, settings)
+    if len(body) <= LARGE_BODY:
+        return _checked(settings, kind, body)
+    return await run_in_threadpool(_checked, settings, kind, body)
+
+
+def _checked(settings: Settings, kind: type[B], body: bytes) -> B:
+    found = kind.model_validate_json(body)
+    check_within_limits(found, settings)
+    return found
+
+
+def check_within_limits(found: BaseModel, settings: Settings) -> None:
+    """Items, rules and features of a body, where it has them."""
+    for name in ("items", "candidates"):
+        check_items(getattr(found, name, None) or (), settings, name)
+    rules = getattr(found, "constraints", None) or ()
+    check_rules(
+        [getattr(rule, "rule", rule) for rule in rules], settings
+    )  # the page sends rules with a switch
+    check_features(getattr(found, "user_features", None), "user_features")
 
 
 def answer(value: Any, status: int = 200) -> Response:

@@ -1,6 +1,7 @@
 """What was shown and what was clicked: the log of the service. Its way into a dataset folder: `collecting.py`.
 
-Knows journals, not routes. Impressions may be lost with a full disk (and are counted); acknowledged feedback never.
+Knows journals, not routes. An impression is with the operating system before its card leaves: a worker that is killed
+loses none, a full disk loses some (and they are counted). Acknowledged feedback is on the disk.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from exactk.serving.log.journal import Journal
 
 Id = int | str
 
-# Ids are kept as text; `integer_ids` says that they were whole numbers.
+# Ids are kept as text; `integer_users` and `integer_items` say that they were whole numbers. Logs of before 0.2 have
+# `integer_ids` instead: both were.
 IMPRESSIONS = pa.schema(
     {
         "request_id": pa.string(),
@@ -31,6 +33,8 @@ IMPRESSIONS = pa.schema(
         "model": pa.string(),
         "value": pa.float64(),
         "integer_ids": pa.bool_(),
+        "integer_users": pa.bool_(),
+        "integer_items": pa.bool_(),
     }
 )
 FEEDBACK = pa.schema(
@@ -42,26 +46,33 @@ ITEMS = pa.schema(
         "title": pa.string(),
         "category": pa.string(),
         "features": pa.list_(pa.float64()),
-        "attributes": pa.string(),  # all the rest, as JSON
+        "attributes": pa.string(),  # all the rest, as JSON; also a title or category that is no text
         "timestamp": pa.int64(),
     }
 )
 KNOWN_ITEMS = 200_000  # how many inline items are remembered as already written
+KNOWN_CLICKS = 100_000
 
 
 class ImpressionLog:
     """Three journals in one folder: impressions, feedback, and the items that came inline."""
 
     def __init__(
-        self, folder: Path, rotate_bytes: int, rotate_seconds: float, on_loss: Callable[[int], None]
+        self,
+        folder: Path,
+        rotate_bytes: int,
+        rotate_seconds: float,
+        on_loss: Callable[[int], None],
+        on_late: Callable[[int], None] = lambda _: None,
     ) -> None:
         def journal(name: str, schema: pa.Schema) -> Journal:
-            return Journal(folder, name, schema, rotate_bytes, rotate_seconds, on_loss)
+            return Journal(folder, name, schema, rotate_bytes, rotate_seconds, on_loss, on_late)
 
         self._impressions = journal("impressions", IMPRESSIONS)
         self._feedback = journal("feedback", FEEDBACK)
         self._items = journal("items", ITEMS)
         self._written: dict[Id, int] = {}
+        self._clicked: dict[str, None] = {}
 
     def shown(
         self,
@@ -88,7 +99,8 @@ class ImpressionLog:
                 "arm": arm,
                 "model": model,
                 "value": value,
-                "integer_ids": isinstance(user_id, int) and kinds == {int},
+                "integer_users": isinstance(user_id, int),
+                "integer_items": kinds == {int},
             }
         )
 
@@ -102,12 +114,17 @@ class ImpressionLog:
             if len(self._written) >= KNOWN_ITEMS:
                 self._written.clear()
             self._written[item["item_id"]] = known
-            rest = {key: value for key, value in item.items() if key not in ITEMS.names}
+            texts = {name: item[name] for name in ("title", "category") if isinstance(item.get(name), str)}
+            rest = {
+                key: value
+                for key, value in item.items()
+                if key not in texts and key not in ("item_id", "features")
+            }
             self._items.append(
                 {
                     "item_id": str(item["item_id"]),
-                    "title": _text(item.get("title")),
-                    "category": _text(item.get("category")),
+                    "title": texts.get("title"),
+                    "category": texts.get("category"),
                     "features": item.get("features"),
                     "attributes": json.dumps(rest, sort_keys=True),
                     "timestamp": time.time_ns() // 1000,
@@ -116,6 +133,10 @@ class ImpressionLog:
 
     def answered(self, request_id: str, clicked: bool, clicked_item: Id | None) -> Future[None]:
         """Keep feedback; done when it is on the disk."""
+        if clicked:
+            self._clicked[request_id] = None
+            if len(self._clicked) > KNOWN_CLICKS:
+                del self._clicked[next(iter(self._clicked))]
         return self._feedback.append_durably(
             {
                 "request_id": request_id,
@@ -125,11 +146,11 @@ class ImpressionLog:
             }
         )
 
+    def has_click(self, request_id: str) -> bool:
+        """Whether this process was told of a click on the same request lately."""
+        return request_id in self._clicked
+
     def close(self) -> None:
         """Flush and rotate everything."""
         for journal in (self._impressions, self._feedback, self._items):
             journal.close()
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)

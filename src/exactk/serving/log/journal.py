@@ -1,8 +1,12 @@
 """Journal: rows appended to a file, flushed to the disk in groups, rotated into Parquet; a crash loses nothing flushed.
 
-Knows its schema, not what the rows mean. Life of a file: NAME-STAMP-PID-N.jsonl is appended to (and locked by its
-process), closed when large or old, written as the .parquet of the same stem, then removed. A reader that finds both
-ignores the .jsonl: the rename to .parquet is the moment of truth.
+Knows its schema, not what the rows mean. Two promises: a row appended has been handed to the operating system when
+`append` returns, so that a process killed the next moment takes nothing along (a machine that loses its power may lose
+the last twentieth of a second); a row appended durably is on the disk once its future is done.
+
+Life of a file: NAME-STAMP-PID-N.jsonl is appended to (and locked by its process), closed when large or old, written as
+the .parquet of the same stem, then removed. A reader that finds both ignores the .jsonl: the rename to .parquet is the
+moment of truth.
 """
 
 from __future__ import annotations
@@ -27,10 +31,12 @@ log = logging.getLogger("exactk.serving")
 LAZY_SECONDS = 0.05  # rows nobody waits for are flushed this often
 MAX_PENDING = 100_000
 COMPLAINT_SECONDS = 10.0
+STALL_SECONDS = 0.02  # a disk that takes longer for one write must not hold up the caller again ...
+ASIDE_SECONDS = 5.0  # ... for so long: rows are left to the writing thread meanwhile
 
 
 class Journal:
-    """Append from any thread; one thread writes. `append` returns at once, `append_durably` a future for the flush."""
+    """Append from any thread. One thread writes what somebody waits for, flushes, and rotates."""
 
     def __init__(
         self,
@@ -40,9 +46,11 @@ class Journal:
         rotate_bytes: int,
         rotate_seconds: float,
         on_loss: Callable[[int], None] = lambda _: None,
+        on_late: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.folder, self.name, self.schema = folder, name, schema
-        self.rotate_bytes, self.rotate_seconds, self.on_loss = rotate_bytes, rotate_seconds, on_loss
+        self.rotate_bytes, self.rotate_seconds = rotate_bytes, rotate_seconds
+        self.on_loss, self.on_late = on_loss, on_late
         folder.mkdir(parents=True, exist_ok=True)
         self._pending: list[bytes] = []
         self._waiting: list[Future[None]] = []
@@ -51,19 +59,36 @@ class Journal:
         self._count = 0
         self._unsaid, self._quiet_until = 0, 0.0
         self._file: _File | None = None
+        self._writing = (
+            threading.Lock()
+        )  # of the open file; never held while the disk is waited for, but by `_write`
+        self._aside_until = 0.0
         self._shelving = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-parquet")
         self._shelving.submit(shelve_abandoned, folder, name, schema)
         self._writer = threading.Thread(target=self._write_for_ever, name=f"{name}-journal", daemon=True)
         self._writer.start()
 
     def append(self, row: dict[str, Any]) -> None:
-        """Keep this row; it reaches the disk within a moment, or is counted as lost."""
-        self._put(row, None)
+        """Hand this row to the system now; it reaches the disk within a moment. A full disk counts it as lost."""
+        line = _line(row)
+        started = time.monotonic()
+        if started < self._aside_until:
+            self.on_late(1)
+            self._put(line, None)
+            return
+        with self._writing:
+            try:
+                self._open_file().append(line)
+            except OSError as error:
+                self.on_loss(1)
+                self._complain(1, error)
+        if time.monotonic() - started > STALL_SECONDS:
+            self._aside_until = time.monotonic() + ASIDE_SECONDS
 
     def append_durably(self, row: dict[str, Any]) -> Future[None]:
         """Keep this row; the future is done once it is on the disk, and fails with OSError if it cannot be."""
         future: Future[None] = Future()
-        self._put(row, future)
+        self._put(_line(row), future)
         return future
 
     def close(self) -> None:
@@ -74,8 +99,7 @@ class Journal:
         self._writer.join()
         self._shelving.shutdown(wait=True)
 
-    def _put(self, row: dict[str, Any], future: Future[None] | None) -> None:
-        line = to_json(row, inf_nan_mode="null") + b"\n"  # a line break within a text is written as \\n
+    def _put(self, line: bytes, future: Future[None] | None) -> None:
         with self._news:
             full = self._closing or len(self._pending) >= MAX_PENDING
             if not full:
@@ -98,28 +122,47 @@ class Journal:
             if taken:
                 self._write(taken, waiting)
             file = self._file
-            if file and (closing or file.size >= self.rotate_bytes or file.age() >= self.rotate_seconds):
-                self._rotate(file)
+            if file is not None:
+                self._flush_and_rotate(file, closing)
             if closing:
                 return
 
     def _write(self, taken: list[bytes], waiting: list[Future[None]]) -> None:
         failure: OSError | None = None
-        try:
-            if self._file is None:
-                self._count += 1
-                stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-                self._file = _File(self.folder / f"{self.name}-{stamp}-{os.getpid()}-{self._count}.jsonl")
-            self._file.append(b"".join(taken))
-        except OSError as error:
-            failure = error
-            self.on_loss(len(taken))
-            self._complain(len(taken), error)
+        with self._writing:
+            try:
+                file = self._open_file()
+                before = file.size
+                file.append(b"".join(taken))
+                file.flush(before)
+            except OSError as error:
+                failure = error
+                self.on_loss(len(taken))
+                self._complain(len(taken), error)
         for future in waiting:
             if failure is None:
                 future.set_result(None)
             else:
                 future.set_exception(failure)
+
+    def _open_file(self) -> _File:
+        """The file that is appended to; made when there is none."""
+        if self._file is None:
+            self._count += 1
+            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+            self._file = _File(self.folder / f"{self.name}-{stamp}-{os.getpid()}-{self._count}.jsonl")
+        return self._file
+
+    def _flush_and_rotate(self, file: _File, closing: bool) -> None:
+        try:
+            file.flush()
+        except OSError as error:  # the rows are with the system still: later flushes may succeed
+            self._complain(0, error)
+        if closing or file.size >= self.rotate_bytes or file.age() >= self.rotate_seconds:
+            with self._writing:
+                self._file = None
+            path = file.close()
+            self._shelving.submit(shelve, path, self.schema)
 
     def _complain(self, rows: int, error: OSError) -> None:
         """Now and then, not for every write: a full disk may stay full for hours."""
@@ -128,10 +171,9 @@ class Journal:
             log.error("%d rows of the %s journal could not be written: %s", self._unsaid, self.name, error)
             self._unsaid, self._quiet_until = 0, time.monotonic() + COMPLAINT_SECONDS
 
-    def _rotate(self, file: _File) -> None:
-        self._file = None
-        path = file.close()
-        self._shelving.submit(shelve, path, self.schema)
+
+def _line(row: dict[str, Any]) -> bytes:
+    return to_json(row, inf_nan_mode="null") + b"\n"  # a line break within a text is written as \\n
 
 
 class _File:
@@ -139,6 +181,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path, self.size, self._born = path, 0, time.monotonic()
+        self._flushed = 0
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a living process owns this file
 
@@ -146,15 +189,29 @@ class _File:
         return time.monotonic() - self._born
 
     def append(self, data: bytes) -> None:
+        """Hand data to the system."""
         try:
             done = 0
             while done < len(data):
                 done += os.pwrite(self._descriptor, data[done:], self.size + done)
-            os.fdatasync(self._descriptor)
         except OSError:
-            os.ftruncate(self._descriptor, self.size)  # a torn group must not stand before later rows
+            os.ftruncate(self._descriptor, self.size)  # a torn row must not stand before later ones
             raise
         self.size += len(data)
+
+    def flush(self, undo_to: int | None = None) -> None:
+        """Wait until the disk has everything; where it fails, take back what was appended since `undo_to`."""
+        size = self.size
+        if size == self._flushed:
+            return
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError:
+            if undo_to is not None:
+                os.ftruncate(self._descriptor, undo_to)
+                self.size = undo_to
+            raise
+        self._flushed = size
 
     def close(self) -> Path:
         os.close(self._descriptor)
@@ -174,7 +231,7 @@ def shelve(journal: Path, schema: pa.Schema) -> None:
                 draft.rename(part)
                 _flush(journal.parent)
         journal.unlink()
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:
         draft.unlink(missing_ok=True)
         log.error("journal %s could not be turned into Parquet, it stays: %s", journal.name, error)
 

@@ -16,15 +16,19 @@ import torch
 
 from exactk.data.requests import Request, request_batch
 from exactk.errors import ExactKError
+from exactk.problem.deadline import Deadline
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card
 from exactk.reasons import Asked, settled, why_not
 from exactk.serving.model.arms import Arm, Loaded
 from exactk.serving.model.decoding import RUNGS, Decoded
 
+EXPLAIN_SHARE = 0.75  # of the time left once there is a card: hundreds of reasons must still be written down
+AT_ONCE_SECONDS = 0.008  # of which the search takes half at most: what the event loop may be held for
+
 
 class Question(NamedTuple):
-    """One request to one arm; `deadline` is on the clock of `perf_counter`."""
+    """One request to one arm; `deadline` is on the clock of `perf_counter`, `is_patient` says that it is far off."""
 
     arm: Arm
     request: Request
@@ -32,6 +36,12 @@ class Question(NamedTuple):
     relax: tuple[str, ...]
     explain: bool
     deadline: float
+    is_patient: bool = False
+
+    @property
+    def group(self) -> tuple[Any, ...]:
+        """Questions that are alike may be decided as one batch."""
+        return self.arm.name, id(self.constraints), self.relax, self.explain
 
 
 class Answer(NamedTuple):
@@ -42,6 +52,7 @@ class Answer(NamedTuple):
     method: str
     fallback: bool
     version: str
+    unfinished: tuple[str, ...] = ()
 
 
 class Ladder:
@@ -65,7 +76,7 @@ class Ladder:
 
 
 class Answerer:
-    """What the batcher runs, in its one thread."""
+    """What the batcher runs: a quick way in the event loop, a thorough one in threads. Safe in several at a time."""
 
     def __init__(self, seed: int | None) -> None:
         self._generator = torch.Generator()
@@ -77,63 +88,76 @@ class Answerer:
 
     def __call__(self, questions: Sequence[Question]) -> list[Answer | Exception]:
         """One answer or exception per question, in order."""
-        answers: list[Answer | Exception | None] = [None] * len(questions)
-        groups: dict[Any, list[int]] = {}
-        for place, question in enumerate(questions):
-            groups.setdefault((question.arm.name, id(question.constraints), question.relax), []).append(place)
-        for places in groups.values():
-            asked = [questions[place] for place in places]
-            for place, answer in zip(places, self._together(asked), strict=True):
+        answers: list[Answer | Exception] = [RuntimeError("a question was left unanswered")] * len(questions)
+        for places in _grouped(questions):
+            for place, answer in zip(places, self._together([questions[n] for n in places]), strict=True):
                 answers[place] = answer
-        return [
-            each if each is not None else RuntimeError("a question was left unanswered") for each in answers
-        ]
+        return answers
+
+    def at_once(self, questions: Sequence[Question]) -> list[Answer | Exception | None]:
+        """Answers proven best within milliseconds; None for a question that needs more time or the long way."""
+        answers: list[Answer | Exception | None] = [None] * len(questions)
+        for places in _grouped(questions):
+            asked = [questions[n] for n in places]
+            found = self._tried(asked, AT_ONCE_SECONDS)
+            if found is None and len(asked) > 1:
+                share = AT_ONCE_SECONDS / len(asked)
+                found = [(self._tried([each], share) or [None])[0] for each in asked]
+            for place, answer in zip(places, found or [None] * len(places), strict=True):
+                in_time = questions[place].deadline - perf_counter() > AT_ONCE_SECONDS
+                if answer is not None and (answer.card.optimal or not in_time):
+                    answers[place] = answer
+        return answers
+
+    def _tried(self, questions: Sequence[Question], seconds: float) -> list[Answer | None] | None:
+        """The quick way, or None: what is wrong with a question is said by the long way."""
+        try:
+            return self._by_tables(questions, seconds)
+        except ExactKError:
+            return None
 
     def _together(self, questions: Sequence[Question]) -> list[Answer | Exception]:
-        """Questions to one arm under one set of rules. If one of them cannot be read, each is asked alone."""
-        loaded = questions[0].arm.loaded
-        fitted = loaded.recommender.fitted
-        rules = fitted.constraints if questions[0].constraints is None else questions[0].constraints
-        requests = [_sized(question.request, fitted.card_size) for question in questions]
-        if rules is fitted.constraints:
-            answers = self._express(questions, requests, loaded)
-            if answers is not None:
-                return answers
+        """Questions of one group. If they cannot be answered together, each is asked alone, whatever the reason."""
         try:
-            batch = loaded.quick.batch(requests) if loaded.quick and rules is fitted.constraints else None
-            if batch is None:
-                batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue)
-            asked = settled(Asked(tuple(requests), batch, rules, fitted.catalogue), questions[0].relax)
-            return self._decoded(questions, asked, loaded)
-        except ExactKError as error:
+            left = min(question.deadline for question in questions) - perf_counter()
+            found = self._by_tables(questions, left)
+            if found is not None and None not in found:
+                return [answer for answer in found if answer is not None]
+            return self._by_model(questions)
+        except Exception as error:
             if len(questions) == 1:
                 return [error]
             return [self._together([question])[0] for question in questions]
 
-    def _express(
-        self, questions: Sequence[Question], requests: Sequence[Request], loaded: Loaded
-    ) -> list[Answer | Exception] | None:
+    def _by_model(self, questions: Sequence[Question]) -> list[Answer | Exception]:
+        loaded = questions[0].arm.loaded
+        fitted = loaded.recommender.fitted
+        rules = fitted.constraints if questions[0].constraints is None else questions[0].constraints
+        requests = [_sized(question.request, fitted.card_size) for question in questions]
+        deadline = Deadline(min(question.deadline for question in questions))
+        batch = loaded.quick.batch(requests) if loaded.quick and rules is fitted.constraints else None
+        if batch is None:
+            batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue, deadline=deadline)
+        asked = Asked(tuple(requests), batch, rules, fitted.catalogue)
+        asked = settled(asked, questions[0].relax, deadline)
+        return self._decoded(questions, asked, loaded)
+
+    def _by_tables(self, questions: Sequence[Question], seconds: float) -> list[Answer | None] | None:
         """The quick way for the usual request; None where all must go the long way.
 
         It asks no ladder: no rung is quicker, and one that is slower would only make a late service later. Where time
         has run out, the search is stopped early, and its card is a fallback unless it was proven best all the same.
         """
-        if loaded.express is None or questions[0].relax or any(question.explain for question in questions):
+        first, loaded = questions[0], questions[0].arm.loaded
+        if loaded.express is None or first.constraints is not None or first.relax or first.explain:
             return None
-        left = min(question.deadline for question in questions) - perf_counter()
-        cards = loaded.express.cards(requests, max(left, 0.0))
-        if cards is None or any(card is None for card in cards):
+        card_size = loaded.recommender.fitted.card_size
+        requests = [_sized(question.request, card_size) for question in questions]
+        cards = loaded.express.cards(requests, max(seconds, 0.0))
+        if cards is None:
             return None
         return [
-            Answer(
-                card,
-                1.0,
-                "exact" if card.optimal else "exact, stopped",
-                left <= 0 and not card.optimal,
-                loaded.version,
-            )
-            for card in cards
-            if card is not None
+            None if card is None else _proven_or_stopped(card, seconds <= 0, loaded.version) for card in cards
         ]
 
     def _decoded(
@@ -154,11 +178,13 @@ class Answerer:
             cards = _cards(decoded, loaded, asked, rows)
             for row, b in enumerate(rows):
                 card = cards[row]
+                unfinished: tuple[str, ...] = ()
                 if questions[b].explain:
                     fitted = loaded.recommender.fitted
-                    card = replace(
-                        card, reasons=why_not(asked, b, card, fitted.models.value, fitted.calibration)
-                    )
+                    until = Deadline(questions[b].deadline).part(EXPLAIN_SHARE)
+                    said = why_not(asked, b, card, fitted.models.value, fitted.calibration, until)
+                    card = replace(card, reasons=said)
+                    unfinished = ("reasons",) if until.passed else ()
                 sure = float(decoded.propensity[row])
                 method = decoded.methods[row]
                 answers[b] = Answer(
@@ -167,9 +193,22 @@ class Answerer:
                     method=method,
                     fallback=rung != RUNGS[0] or method == RUNGS[-1],
                     version=loaded.version,
+                    unfinished=unfinished,
                 )
             ladder.took(rung, perf_counter() - started)
         return [each for each in answers if each is not None]
+
+
+def _proven_or_stopped(card: Card, late: bool, version: str) -> Answer:
+    method = "exact" if card.optimal else "exact, stopped"
+    return Answer(card, 1.0, method, late and not card.optimal, version)
+
+
+def _grouped(questions: Sequence[Question]) -> list[list[int]]:
+    groups: dict[Any, list[int]] = {}
+    for place, question in enumerate(questions):
+        groups.setdefault(question.group, []).append(place)
+    return list(groups.values())
 
 
 def _sized(request: Request, card_size: int) -> Request:

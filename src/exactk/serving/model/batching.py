@@ -1,39 +1,78 @@
-"""Dynamic batching without waiting: whoever is at the door when the engine is free shares the next run.
+"""Dynamic batching without waiting, and without one slow request holding up the others.
 
-Knows no model. A lone request runs in the same turn of the event loop; requests that arrived together, or while the
-engine was busy, run together, up to a limit. A queue that is full refuses at the door (`OverloadedError`) instead of
-letting everyone wait.
+Knows no model. A light question is tried in the event loop, together with all that arrived in the same turn. What is
+not light, or would take longer than the loop may be held, runs in a few threads, again together with whoever waits.
+Nobody waits beyond his deadline: he is told that the queue was too long (`OverloadedError`) or that the work was not
+finished (`UnfinishedError`). A full queue refuses at the door.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-Q = TypeVar("Q")
-A = TypeVar("A")
+log = logging.getLogger("exactk.serving")
 
-# A run expected to take less than this happens in the event loop itself: two threads that compute in turns under one
-# interpreter lock cost each other more. A longer one must not keep others from being heard.
+# Batches of light questions are cut so that each is expected to hold the event loop no longer than this.
 INLINE_SECONDS = 0.004
+GRACE_SECONDS = 0.03  # work looks at its deadline now and then: it may end this much later
 
 
 class OverloadedError(Exception):
-    """The queue is full."""
+    """The queue is full, or so slow that the time of a question ran out in it."""
 
 
 class ClosedError(Exception):
     """The service is shutting down."""
 
 
+class UnfinishedError(Exception):
+    """The time of a question ran out while it was worked on."""
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """What is known of a question here."""
+
+    @property
+    def deadline(self) -> float:
+        """On the clock of `perf_counter`."""
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether it asks for more time than is usual."""
+
+    @property
+    def group(self) -> Hashable:
+        """Questions of one group may share a batch in a thread: what is slow in one must not delay another kind."""
+
+
+Q = TypeVar("Q", bound=Timed)
+A = TypeVar("A")
+
+
+@dataclass(eq=False)
+class Waiting(Generic[Q, A]):
+    """A question in the queue and the future of its answer."""
+
+    question: Q
+    future: asyncio.Future[A]
+    started: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+
 class Batcher(Generic[Q, A]):
     """Gathers questions for `run`, which answers a list of them: an answer or an exception for each.
 
-    `run` is never called twice at a time. `is_light` says of a question whether it may run in the event loop.
+    `try_inline` answers light questions within milliseconds, None for whom it cannot. Half of the threads never take
+    patient questions, so that those who ask for seconds cannot keep out those who ask for the usual time.
     """
 
     def __init__(
@@ -42,17 +81,25 @@ class Batcher(Generic[Q, A]):
         max_batch: int,
         max_waiting: int,
         on_batch: Callable[[int], None] = lambda _: None,
-        is_light: Callable[[Q], bool] = lambda _: False,
+        try_inline: Callable[[Sequence[Q]], Sequence[A | Exception | None]] | None = None,
+        is_light: Callable[[Q], bool] = lambda _: True,
+        threads: int = 1,
     ) -> None:
         self._run, self._max_batch, self._max_waiting = run, max_batch, max_waiting
-        self._on_batch, self._is_light = on_batch, is_light
-        self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
-        self._busy = False  # a run is in the thread, or a turn of the loop is booked for one
+        self._on_batch, self._is_light, self._try_inline = on_batch, is_light, try_inline
+        self._light: deque[Waiting[Q, A]] = deque()
+        self._queues: dict[bool, deque[Waiting[Q, A]]] = {False: deque(), True: deque()}  # by patience
+        self._free = {False: threads - threads // 2, True: max(threads // 2, 1)}
+        self._pool = ThreadPoolExecutor(sum(self._free.values()), thread_name_prefix="engine")
+        self._begun: dict[int, float] = {}  # of what runs in threads
+        self._count = 0
+        self._booked = False  # a turn of the loop, for the light ones
+        self._dispatching: dict[bool, bool] = {False: False, True: False}
         self._closed = False
+        self._unanswered = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._seconds = 0.0  # of one question in the loop, as lately measured
+        self._seconds = 0.0  # of one light question, as lately measured
 
     async def ask(self, question: Q) -> A:
         """The answer to one question; raises what `run` returned as its exception."""
@@ -62,87 +109,154 @@ class Batcher(Generic[Q, A]):
         """Put a question in the queue and return at once."""
         if self._closed:
             raise ClosedError
-        if len(self._waiting) >= self._max_waiting:
-            raise OverloadedError
+        if len(self._light) + sum(map(len, self._queues.values())) >= self._max_waiting:
+            raise OverloadedError(f"{self._max_waiting} requests wait already")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[A] = loop.create_future()
-        self._waiting.append((question, future))
-        if not self._busy:
-            self._busy = True
-            self._idle.clear()
-            loop.call_soon(self._turn)  # after all who are being heard in this turn of the loop
-        return future
+        waiting: Waiting[Q, A] = Waiting(question, loop.create_future())
+        waiting.future.add_done_callback(self._answered)
+        self._unanswered += 1
+        self._idle.clear()
+        if self._try_inline is not None and self._seconds < INLINE_SECONDS and self._is_light(question):
+            self._light.append(waiting)
+            if not self._booked:
+                self._booked = True
+                loop.call_soon(self._turn)  # after all who are being heard in this turn of the loop
+        else:
+            self._seconds *= 0.98  # a slow moment must not keep the loop shut for ever
+            self._to_threads(waiting)
+        return waiting.future
 
     async def close(self) -> None:
-        """Answer all who wait, take nobody new."""
+        """Answer all who wait, take nobody new. Work that overran its deadline is left behind, not waited for."""
         self._closed = True
         await self._idle.wait()
-        self._thread.shutdown(wait=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def longest_run(self) -> float:
+        """Seconds since the oldest batch in a thread was begun; 0 where none is."""
+        begun = list(self._begun.values())
+        return perf_counter() - min(begun) if begun else 0.0
 
     def _turn(self) -> None:
-        """Run one batch, in the loop if it is light, else in the thread; then book the next turn if anyone waits."""
-        inline = self._seconds < INLINE_SECONDS
-        most = (
-            min(self._max_batch, int(INLINE_SECONDS / max(self._seconds, 1e-6)))
-            if inline
-            else self._max_batch
-        )
-        taken, light = self._take(most, inline)
-        if not taken:
-            self._next()
-            return
-        self._on_batch(len(taken))
-        questions = [question for question, _ in taken]
-        if light:
+        """Answer a batch of light ones in the loop; then book the next turn if anyone waits."""
+        assert self._try_inline is not None
+        most = min(self._max_batch, int(INLINE_SECONDS / max(self._seconds, 1e-6)) or 1)
+        taken = _taken(self._light, most)
+        if taken:
             started = perf_counter()
-            self._settle(taken, self._safely(questions))
-            spent = (perf_counter() - started) / len(taken)
-            self._seconds += 0.1 * (spent - self._seconds)
-            self._next()
-        else:
-            self._seconds *= 0.9  # a slow moment must not keep the loop shut for ever
-            running = asyncio.get_running_loop().run_in_executor(self._thread, self._safely, questions)
-            running.add_done_callback(lambda done: self._after(taken, done))
+            questions = [each.question for each in taken]
+            try:
+                answers = self._try_inline(questions)
+            except Exception:  # the long way finds out whose fault it is, and spares the others
+                log.exception("a batch could not be answered in the event loop")
+                answers = [None] * len(taken)
+            answered = sum(answer is not None for answer in answers)
+            if answered:
+                self._on_batch(answered)
+            for waiting, answer in zip(taken, answers, strict=True):
+                if answer is None:
+                    self._to_threads(waiting)
+                else:
+                    _settle(waiting, answer)
+            self._seconds += 0.1 * ((perf_counter() - started) / len(taken) - self._seconds)
+        self._booked = bool(self._light)
+        if self._booked:
+            asyncio.get_running_loop().call_soon(self._turn)
 
-    def _take(self, most: int, inline: bool) -> tuple[list[tuple[Q, asyncio.Future[A]]], bool]:
-        """The next batch, and whether it may run in the loop: light questions are not kept waiting by a heavy one."""
-        taken: list[tuple[Q, asyncio.Future[A]]] = []
-        light = inline
-        while self._waiting and len(taken) < most:
-            entry = self._waiting[0]
-            if not entry[1].cancelled():  # else the client went away
-                if inline and not self._is_light(entry[0]):
-                    if taken:
-                        break
-                    inline = light = False
-                taken.append(entry)
-            self._waiting.popleft()
-        return taken, light
+    def _to_threads(self, waiting: Waiting[Q, A]) -> None:
+        """Queue a question for a thread, and see to it that it is answered by its deadline."""
+        loop = asyncio.get_running_loop()
+        left = waiting.question.deadline - perf_counter()
+        waiting.timer = loop.call_later(max(left, 0.0) + GRACE_SECONDS, self._expire, waiting)
+        patient = waiting.question.is_patient
+        self._queues[patient].append(waiting)
+        if not self._dispatching[patient]:
+            self._dispatching[patient] = True
+            loop.call_soon(self._dispatch, patient)
+
+    def _dispatch(self, patient: bool) -> None:
+        """Give what waits to free threads."""
+        self._dispatching[patient] = False
+        queue = self._queues[patient]
+        while queue and self._free[patient]:
+            taken = _taken_of_a_group(queue, self._max_batch)
+            if not taken:
+                break
+            for waiting in taken:
+                waiting.started = True
+            self._on_batch(len(taken))
+            self._free[patient] -= 1
+            self._count += 1
+            self._begun[self._count] = perf_counter()
+            questions = [waiting.question for waiting in taken]
+            running = asyncio.get_running_loop().run_in_executor(self._pool, self._safely, questions)
+            running.add_done_callback(partial(self._after, patient, self._count, taken))
 
     def _safely(self, questions: Sequence[Q]) -> Sequence[A | Exception]:
         try:
             return self._run(questions)
         except Exception as error:
-            return [error] * len(questions)
+            if len(questions) == 1:
+                return [error]
+            return [self._safely([question])[0] for question in questions]
 
     def _after(
-        self, taken: list[tuple[Q, asyncio.Future[A]]], done: asyncio.Future[Sequence[A | Exception]]
+        self, patient: bool, number: int, taken: list[Waiting[Q, A]], done: asyncio.Future[Any]
     ) -> None:
-        self._settle(taken, done.result())
-        self._next()
+        del self._begun[number]
+        self._free[patient] += 1
+        if not done.cancelled():
+            for waiting, answer in zip(taken, done.result(), strict=True):
+                _settle(waiting, answer)
+        self._dispatch(patient)
 
-    def _settle(self, taken: list[tuple[Q, asyncio.Future[A]]], answers: Sequence[A | Exception]) -> None:
-        for (_, future), answer in zip(taken, answers, strict=True):
-            if future.done():
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
-
-    def _next(self) -> None:
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._turn)
+    def _expire(self, waiting: Waiting[Q, A]) -> None:
+        """The time of a question is over."""
+        if waiting.future.done():
+            return
+        if waiting.started:
+            waiting.future.set_exception(UnfinishedError())
         else:
-            self._busy = False
+            waiting.future.set_exception(
+                OverloadedError("its time ran out while others were answered, before it was begun")
+            )
+
+    def _answered(self, _: asyncio.Future[A]) -> None:
+        self._unanswered -= 1
+        if not self._unanswered:
             self._idle.set()
+
+
+def _taken(queue: deque[Waiting[Q, A]], most: int) -> list[Waiting[Q, A]]:
+    """The next few whose client still waits."""
+    taken: list[Waiting[Q, A]] = []
+    while queue and len(taken) < most:
+        waiting = queue.popleft()
+        if not waiting.future.done():
+            taken.append(waiting)
+    return taken
+
+
+def _taken_of_a_group(queue: deque[Waiting[Q, A]], most: int) -> list[Waiting[Q, A]]:
+    """The first whose client still waits, and who else is of its group; the others keep their places."""
+    taken: list[Waiting[Q, A]] = []
+    others: list[Waiting[Q, A]] = []
+    for waiting in queue:
+        if waiting.future.done():
+            continue
+        mine = len(taken) < most and (not taken or waiting.question.group == taken[0].question.group)
+        (taken if mine else others).append(waiting)
+    queue.clear()
+    queue.extend(others)
+    return taken
+
+
+def _settle(waiting: Waiting[Q, A], answer: A | Exception) -> None:
+    if waiting.timer is not None:
+        waiting.timer.cancel()
+    if waiting.future.done():
+        return
+    if isinstance(answer, Exception):
+        waiting.future.set_exception(answer)
+    else:
+        waiting.future.set_result(answer)

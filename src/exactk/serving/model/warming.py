@@ -15,19 +15,24 @@ from exactk.engine.pair_value.tables import PairTables
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
-from exactk.problem.exact import cliques
-from exactk.problem.graph import Requests, complete_graph
+from exactk.problem.graph import complete_graph
+from exactk.problem.rules.constraints import Forbid, TitleDistance
+from exactk.problem.solving import solve
 from exactk.serving.model.quick import fill_complete, part_equals
 from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
 from exactk.settings.presets import preset
 
 
 def warm_engine() -> None:
-    """Have the compiled search loaded before the first request, with and without pairs."""
-    requests = Requests.of(complete_graph(3)[None], 2)
-    cliques.exists(requests)
-    cliques.best(requests, np.ones((1, 3)), time_limit=1.0)
-    cliques.best(requests, np.ones((1, 3)), np.ones((1, 3, 3)), time_limit=1.0)
+    """Load what any request may need before the first one comes: with and without pairs, titles, reasons, a refusal."""
+    items = {"item_id": [0, 1, 2], "title": ["wool scarf", "wool scarves", "snow boots"]}
+    pairs = np.zeros((3, 3))
+    for rules in (TitleDistance(0.5), Forbid([(0, 1), (0, 2), (1, 2)])):
+        for weights in (None, pairs):
+            solve(
+                [1.0, 2.0, 3.0], 2, weights, constraints=rules, items=items, explain=True, infeasible="return",
+                time_limit=60.0,
+            )  # fmt: skip
 
 
 def warm_models() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from time import perf_counter
 from typing import Any
 
 from fastapi import APIRouter
@@ -16,12 +15,19 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from exactk.data.requests import Request
-from exactk.errors import ExactKError, InfeasibleError
-from exactk.serving.http.problems import RefusalError, problem_of
-from exactk.serving.http.wire import Clock, as_json, as_response, check_size, constraints_of, described
+from exactk.serving.http.problems import RefusalError, logged_problem_of
+from exactk.serving.http.wire import (
+    Clock,
+    as_json,
+    as_response,
+    check_size,
+    check_within_limits,
+    constraints_of,
+    described,
+    parsed,
+)
 from exactk.serving.log.request_ids import new_request_id
 from exactk.serving.model.answering import Answer, Question
-from exactk.serving.model.batching import ClosedError, OverloadedError
 from exactk.serving.model.split import arm_of
 from exactk.serving.routes.schemas import CardAnswer, CardRequest, ManyAnswers, ManyCards
 from exactk.serving.service import Service
@@ -49,26 +55,30 @@ async def cards(service: Service, body: bytes) -> bytes:
             404, "missing", "No model", "this service only solves; start it with a model folder"
         )
     if not MANY.match(body):
-        question, inline = _question(service, CardRequest.model_validate_json(body))
-        found = await _enqueued(service, question)
-        return as_json(_told(service, question, found, inline, clock))
-    many = ManyCards.model_validate_json(body)
+        question, inline = _question(service, await parsed(service.settings, CardRequest, body), clock)
+        found = await service.settled(service.batcher, question)
+        return as_json(_answered(service, question, found, inline, clock))
+    many = await parsed(service.settings, ManyCards, body)
     check_size(len(many.requests), service.settings.max_requests, "requests")
-    asked = [_question(service, each) for each in many.requests]
-    waiting = [_enqueued(service, question) for question, _ in asked]
-    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-    answers = []
-    for (question, inline), each in zip(asked, outcomes, strict=True):
-        if isinstance(each, Answer):
-            answers.append(_told(service, question, each, inline, clock))
-        elif isinstance(each, ExactKError | RefusalError):
-            answers.append(problem_of(each))
-        else:
-            raise each
+    answers = await asyncio.gather(*(_one_of_many(service, each, clock) for each in many.requests))
     return as_json({"answers": answers})
 
 
-def _question(service: Service, asked: CardRequest) -> tuple[Question, list[dict[str, Any]] | None]:
+async def _one_of_many(service: Service, body: Any, clock: Clock) -> dict[str, Any]:
+    """A card or a problem: no request of many is refused for what another one says."""
+    try:
+        asked = CardRequest.model_validate(body)
+        check_within_limits(asked, service.settings)
+        question, inline = _question(service, asked, clock)
+        found = await service.settled(service.batcher, question)
+        return _answered(service, question, found, inline, clock)
+    except Exception as error:
+        return logged_problem_of(error, "POST /v1/cards")
+
+
+def _question(
+    service: Service, asked: CardRequest, clock: Clock
+) -> tuple[Question, list[dict[str, Any]] | None]:
     """A checked body as a question to the user's arm, and the items that came inline."""
     settings = service.settings
     check_size(len(asked.candidates), settings.max_candidates, "candidates")
@@ -81,6 +91,7 @@ def _question(service: Service, asked: CardRequest) -> tuple[Question, list[dict
         attributes = dict(zip(ids, inline or (), strict=True))
     else:
         ids = tuple(asked.candidates)
+    deadline, is_patient = service.deadline(asked.budget_ms, clock.started)
     question = Question(
         arm=service.arms[arm_of(asked.user, settings.challenger_share, settings.split_salt)],
         request=Request(
@@ -95,31 +106,18 @@ def _question(service: Service, asked: CardRequest) -> tuple[Question, list[dict
         constraints=None if asked.constraints is None else constraints_of(asked.constraints),
         relax=tuple(asked.relax or ()),
         explain=asked.explain,
-        deadline=perf_counter() + service.budget_seconds(asked.budget_ms),
+        deadline=deadline,
+        is_patient=is_patient,
     )
     return question, inline
 
 
-async def _enqueued(service: Service, question: Question) -> Answer:
-    try:
-        return await service.batcher.enqueue(question)
-    except OverloadedError as error:
-        service.metrics.overloaded.inc()
-        detail = f"{service.settings.max_waiting} requests wait already"
-        raise RefusalError(429, "overloaded", "Too many requests", detail, {"retry-after": "1"}) from error
-    except ClosedError as error:
-        raise RefusalError(503, "closing", "Shutting down", "this process takes no new requests") from error
-    except InfeasibleError:
-        service.metrics.infeasible.inc()
-        raise
-
-
-def _told(
+def _answered(
     service: Service, question: Question, found: Answer, inline: list[dict[str, Any]] | None, clock: Clock
 ) -> dict[str, Any]:
     """The answer on the wire; what is shown is logged and counted here."""
     card, arm = found.card, question.arm.name
-    request_id = new_request_id(arm)
+    request_id = new_request_id(arm, card.items)
     value = card.value if math.isfinite(card.value) else None
     if found.fallback:
         service.metrics.fallbacks.labels(found.method).inc()
@@ -137,6 +135,7 @@ def _told(
             arm,
             found.version,
         )
+    is_cut_short = found.fallback or found.method == "exact, stopped"
     return {
         "request_id": request_id,
         "card": list(card.items),
@@ -149,5 +148,6 @@ def _told(
         "arm": arm,
         "model": found.version,
         "reasons": [reason.as_dict() for reason in card.reasons] if question.explain else None,
+        "unfinished": [*(["search"] if is_cut_short else []), *found.unfinished],
         "ms": clock.ms(),
     }

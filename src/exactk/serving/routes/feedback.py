@@ -6,16 +6,17 @@ Knows the log, no model.
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from exactk.errors import InputError
 from exactk.serving.http.problems import RefusalError
 from exactk.serving.http.wire import answer, described, read
-from exactk.serving.log.request_ids import arm_in
+from exactk.serving.log.request_ids import arm_in, is_on_card, is_ours
 from exactk.serving.routes.schemas import Feedback
 from exactk.serving.service import Service
 
@@ -23,9 +24,16 @@ router = APIRouter()
 
 
 class Kept(BaseModel):
-    """The feedback is safe."""
+    """The feedback is safe, and what it was matched with; whether it is used is for `data build log` to say."""
 
     kept: bool
+    request: Literal["known", "unknown"] = Field(
+        description="Whether the id is one that a card was answered with."
+    )
+    item: Literal["on the card", "not on the card"] | None = Field(
+        description="Of the clicked item, where known."
+    )
+    repeated: bool = Field(description="Whether this worker has kept a click on the same request before.")
 
 
 @router.post(
@@ -36,15 +44,22 @@ class Kept(BaseModel):
 async def keep_feedback(request: Request) -> Response:
     """Answers once the feedback is flushed to the disk; any other answer means: send it again."""
     service: Service = request.app.state.service
-    told = await read(request, Feedback)
-    if told.clicked_item is not None and not told.clicked:
+    sent = await read(request, Feedback)
+    if sent.clicked_item is not None and not sent.clicked:
         raise InputError("clicked_item is given, but clicked is false; one of the two is wrong")
     if service.log is None:
         raise RefusalError(404, "missing", "No log", "this service keeps no log; start it with a log folder")
+    known = is_ours(sent.request_id)
+    repeated = sent.clicked and service.log.has_click(sent.request_id)
     try:
-        await asyncio.wrap_future(service.log.answered(told.request_id, told.clicked, told.clicked_item))
+        await asyncio.wrap_future(service.log.answered(sent.request_id, sent.clicked, sent.clicked_item))
     except OSError as error:
         detail = f"the log cannot be written ({error.strerror or error}); send it again"
         raise RefusalError(503, "log", "Not kept", detail, {"retry-after": "5"}) from error
-    service.metrics.feedback.labels(arm_in(told.request_id), str(told.clicked).lower()).inc()
-    return answer({"kept": True})
+    service.metrics.feedback.labels(arm_in(sent.request_id), str(sent.clicked).lower()).inc()
+    item = None
+    if known and sent.clicked_item is not None:
+        item = "on the card" if is_on_card(sent.request_id, sent.clicked_item) else "not on the card"
+    return answer(
+        {"kept": True, "request": "known" if known else "unknown", "item": item, "repeated": repeated}
+    )

@@ -11,7 +11,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    FiniteFloat,
+    SkipValidation,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -24,6 +24,10 @@ LIMIT = 4096  # of any list, whatever the settings say
 Whole = Annotated[StrictInt, Field(ge=-(2**53), le=2**53)]
 Text = Annotated[StrictStr, Field(min_length=1, max_length=512)]
 Id = Whole | Text
+Number = Annotated[
+    float, Field(strict=True, allow_inf_nan=False)
+]  # whole ones too, no texts, neither true nor false
+Features = list[SkipValidation[float | None]]  # checked beside those of items (`http/limits.py`)
 Item = dict[str, Any]
 Rule = dict[str, Any]
 
@@ -78,9 +82,9 @@ class SolveRequest(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [SOLVE_EXAMPLE]})
 
     k: Annotated[StrictInt, Field(ge=1, le=MAX_CARD, description="How many items make a card.")]
-    scores: Annotated[list[FiniteFloat], Field(min_length=1, max_length=LIMIT)]
+    scores: Annotated[list[Number], Field(min_length=1, max_length=LIMIT)]
     pair_scores: Annotated[
-        list[list[FiniteFloat]] | None,
+        list[list[Number]] | None,
         Field(description="Symmetric [N, N]: what a pair adds to the value when both are chosen."),
     ] = None
     items: Annotated[list[Item] | None, Field(max_length=LIMIT)] = None
@@ -97,7 +101,10 @@ class SolveRequest(Body):
         Field(max_length=64, description="Names of rules to give up, in this order, when no card exists."),
     ] = None
     explain: StrictBool = False
-    budget_ms: Annotated[FiniteFloat | None, Field(gt=0, description="Time the search may take.")] = None
+    budget_ms: Annotated[
+        Number | None,
+        Field(gt=0, description="Time the whole answer may take, from the last byte of the body."),
+    ] = None
 
     _items = field_validator("items")(check_items)
 
@@ -112,7 +119,7 @@ class CardRequest(Body):
     k: Annotated[
         StrictInt | None, Field(ge=1, le=MAX_CARD, description="The model's own where left out.")
     ] = None
-    user_features: Annotated[list[FiniteFloat] | None, Field(max_length=LIMIT)] = None
+    user_features: Annotated[Features | None, Field(max_length=LIMIT)] = None
     constraints: Annotated[
         list[Rule] | None, Field(max_length=64, description="The model's own where left out; [] for none.")
     ] = None
@@ -120,7 +127,7 @@ class CardRequest(Body):
     exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
     relax: Annotated[list[Text] | None, Field(max_length=64)] = None
     explain: StrictBool = False
-    budget_ms: Annotated[FiniteFloat | None, Field(gt=0)] = None
+    budget_ms: Annotated[Number | None, Field(gt=0)] = None
 
     @field_validator("candidates")
     @classmethod
@@ -133,7 +140,8 @@ class CardRequest(Body):
 class ManyCards(Body):
     """Several requests in one body, answered in the same order."""
 
-    requests: Annotated[list[CardRequest], Field(min_length=1, max_length=LIMIT)]
+    # Each is checked on its own, later: what is wrong with one must not refuse the others.
+    requests: Annotated[list[SkipValidation[CardRequest]], Field(min_length=1, max_length=LIMIT)]
 
 
 class Feedback(Body):
@@ -147,7 +155,7 @@ class Feedback(Body):
         }
     )
 
-    request_id: Annotated[StrictStr, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z_.:-]+$")]
+    request_id: Annotated[StrictStr, Field(min_length=1, max_length=512, pattern=r"^[0-9A-Za-z_.:-]+$")]
     clicked: StrictBool
     clicked_item: Id | None = None
 
@@ -163,6 +171,7 @@ class SolveAnswer(BaseModel):
     optimal: bool
     relaxed: list[str] = Field(description="Rules given up to find a card.")
     reasons: list[dict[str, Any]] | None = Field(None, description="Of each item left out: why.")
+    unfinished: list[str] = Field(description="What the budget was too short for.", examples=[[]])
     ms: float
 
 
@@ -180,6 +189,7 @@ class CardAnswer(BaseModel):
     arm: str
     model: str = Field(description="Version of the model.")
     reasons: list[dict[str, Any]] | None = None
+    unfinished: list[str] = Field(description="What the budget was too short for.", examples=[[]])
     ms: float
 
 

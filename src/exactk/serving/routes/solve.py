@@ -1,21 +1,23 @@
 """`POST /v1/solve`: scores and rules in, the proven best card out. No model.
 
-Knows `exactk.solve`. A plain request goes straight to the engine; one that asks for reasons or relaxation, or that has
-no card, goes the full way. Small ones are answered on the spot, large ones in a thread.
+Knows `exactk.solve`. A plain request goes straight to the engine; one that asks for relaxation or reasons, or that has
+no card, goes the full way. Small ones are tried in the event loop for a few milliseconds, all others are worked out in
+threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from fastapi import APIRouter
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from exactk.errors import InfeasibleError, InputError
+from exactk.errors import InputError, OutOfTimeError
+from exactk.problem.deadline import Deadline
 from exactk.problem.exact import cliques
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card, solve
@@ -28,15 +30,20 @@ from exactk.serving.http.wire import (
     constraints_of,
     described,
     frame_of,
+    parsed,
 )
 from exactk.serving.routes.schemas import SolveAnswer, SolveRequest
-from exactk.serving.service import Service
+from exactk.serving.service import Job, Service
 
 router = APIRouter()
 
-# Below this the search takes some hundred microseconds at most: less than a trip to a thread and back.
+# What may be tried in the event loop, which must not be held for more than some milliseconds.
 SMALL_CANDIDATES = 64
-SMALL_CARD = 6
+SMALL_BODY = 16 << 10
+SMALL_TITLES = 4 << 10  # bytes of a body whose titles are compared: comparing costs the square of it
+AT_ONCE_SECONDS = 0.004
+SEARCH_SHARE = 0.9  # of the time left: a card that was found must still be written down ...
+EXPLAIN_SHARE = 0.75  # ... and hundreds of reasons, too
 
 
 @router.post(
@@ -52,30 +59,44 @@ async def solve_card(request: Request) -> Response:
 async def solution(service: Service, body: bytes) -> bytes:
     """The same, from the bytes of the body."""
     clock = Clock()
-    asked = SolveRequest.model_validate_json(body)
+    asked = await parsed(service.settings, SolveRequest, body)
     check_size(len(asked.scores), service.settings.max_candidates, "candidates")
-    small = len(asked.scores) <= SMALL_CANDIDATES and asked.k <= SMALL_CARD and not asked.explain
-    budget = service.budget_seconds(asked.budget_ms)
+    deadline, is_patient = service.deadline(asked.budget_ms, clock.started)
+    card = None
+    if is_small(asked, len(body)):
+        card = _at_once(asked)
+    if card is None:
+        card = await service.finished(Job(partial(solved, asked, deadline), deadline, is_patient))
+    told = {"reasons": None} | card.as_dict()
+    unfinished = {"search": not card.optimal, "reasons": not all(reason.exact for reason in card.reasons)}
+    told["unfinished"] = [part for part, lacks in unfinished.items() if lacks]
+    return as_json({"card": told.pop("items"), **told, "ms": clock.ms()})
+
+
+def is_small(asked: SolveRequest, size: int) -> bool:
+    """Whether it may be tried in the event loop."""
+    titles = any(rule.get("type") in ("title_distance", "prefer") for rule in asked.constraints)
+    plain = not asked.relax and not asked.explain and len(asked.scores) <= SMALL_CANDIDATES
+    return plain and size <= (SMALL_TITLES if titles else SMALL_BODY)
+
+
+def _at_once(asked: SolveRequest) -> Card | None:
+    """The proven best card, if a few milliseconds are enough for it."""
     try:
-        card = solved(asked, budget) if small else await run_in_threadpool(solved, asked, budget)
-    except InfeasibleError:
-        service.metrics.infeasible.inc()
-        raise
-    told = card.as_dict()
-    return as_json({"card": told.pop("items"), "reasons": None, **told, "ms": clock.ms()})
+        card = _straight(asked, Deadline.after(AT_ONCE_SECONDS))
+    except OutOfTimeError:
+        return None
+    return card if card is not None and card.optimal else None
 
 
-def solved(asked: SolveRequest, budget: float) -> Card:
-    """The card of one checked body."""
-    scores, pairs = weights_of(asked.scores, asked.pair_scores)
-    items = asked.items if asked.items is not None else [{"item_id": place} for place in range(len(scores))]
-    if len(items) != len(scores):
-        raise InputError(f"there are {len(items)} items and {len(scores)} scores; each item needs one")
-    constraints = constraints_of(asked.constraints)
+def solved(asked: SolveRequest, ends: float) -> Card:
+    """The card of one checked body, best by proof or by the time it ends; with reasons where they were asked for."""
+    deadline = Deadline(ends)
     if not asked.relax and not asked.explain:
-        card = _straight(asked, items, scores, pairs, constraints, budget)
+        card = _straight(asked, deadline)
         if card is not None:
             return card
+    items, scores, pairs, constraints = _read(asked)
     found: Card = solve(
         scores,
         asked.k,
@@ -86,28 +107,35 @@ def solved(asked: SolveRequest, budget: float) -> Card:
         exclude=asked.exclude,
         relax=asked.relax or (),
         explain=asked.explain,
-        time_limit=budget,
+        time_limit=max((EXPLAIN_SHARE if asked.explain else SEARCH_SHARE) * deadline.left, 1e-3),
     )
     return found
 
 
-def _straight(
+def _read(
     asked: SolveRequest,
-    items: Sequence[Mapping[str, Any]],
-    scores: np.ndarray,
-    pairs: np.ndarray | None,
-    constraints: Constraints,
-    budget: float,
-) -> Card | None:
+) -> tuple[Sequence[Mapping[str, Any]], np.ndarray, np.ndarray | None, Constraints]:
+    """Items, scores, pair scores and rules of a body."""
+    scores, pairs = weights_of(asked.scores, asked.pair_scores)
+    items = asked.items if asked.items is not None else [{"item_id": place} for place in range(len(scores))]
+    if len(items) != len(scores):
+        raise InputError(f"there are {len(items)} items and {len(scores)} scores; each item needs one")
+    return items, scores, pairs, constraints_of(asked.constraints)
+
+
+def _straight(asked: SolveRequest, deadline: Deadline) -> Card | None:
     """Engine alone; None where it found nothing."""
+    items, scores, pairs, constraints = _read(asked)
     requests = constraints.requests(
         columns_of(items, constraints.fields),
         asked.k,
         include=[asked.include] if asked.include else None,
         exclude=[asked.exclude] if asked.exclude else None,
         ties_by_id=asked.items is not None,
+        deadline=deadline,
     )
-    solution = cliques.best(requests, scores[None], None if pairs is None else pairs[None], time_limit=budget)
+    limit = SEARCH_SHARE * deadline.left
+    solution = cliques.best(requests, scores[None], None if pairs is None else pairs[None], time_limit=limit)
     if not solution.found[0]:
         return None
     positions = solution.card[0].tolist()

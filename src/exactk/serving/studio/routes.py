@@ -5,7 +5,8 @@ Knows the view, no engine. Files come from the package alone: a path in a reques
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -16,12 +17,22 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from exactk.errors import InfeasibleError, InputError
+from exactk.errors import InfeasibleError, InputError, OutOfTimeError
+from exactk.problem.deadline import Deadline
 from exactk.problem.solving import solve
 from exactk.serving.http.problems import RefusalError, problem_of
-from exactk.serving.http.wire import answer, check_size, columns_of, constraints_of, described, frame_of, read
+from exactk.serving.http.wire import (
+    Clock,
+    answer,
+    check_size,
+    columns_of,
+    constraints_of,
+    described,
+    frame_of,
+    read,
+)
 from exactk.serving.routes.solve import weights_of
-from exactk.serving.service import Service
+from exactk.serving.service import Job, Service
 from exactk.serving.studio import view
 from exactk.serving.studio.schemas import (
     ModelStory,
@@ -128,9 +139,12 @@ async def read_pasted(request: Request) -> Response:
 async def look(request: Request) -> Response:
     """Rules, graph, the exact card beside other methods', and why each item is in or out."""
     service: Service = request.app.state.service
+    clock = Clock()
     asked = await read(request, ViewRequest)
     check_size(len(asked.items), service.settings.max_candidates, "candidates")
-    return answer(await run_in_threadpool(_view, service, asked))
+    budget_ms = service.settings.max_budget_ms if asked.budget_ms is None else asked.budget_ms
+    ends, is_patient = service.deadline(budget_ms, clock.started)
+    return answer(await service.finished(Job(partial(_view, service, asked, ends), ends, is_patient)))
 
 
 @router.get("/v1/studio/model", summary="The model's own story", **described(None, ModelStory, 401))
@@ -142,31 +156,45 @@ async def model_story(request: Request) -> Response:
     return answer({"loaded": True, **await run_in_threadpool(story, service.champion)})
 
 
-def _view(service: Service, asked: ViewRequest) -> dict[str, Any]:
+def _view(service: Service, asked: ViewRequest, ends: float) -> dict[str, Any]:
+    deadline = Deadline(ends).part(0.9)
     items = [_shown(item) for item in asked.items]
-    scores, pairs, attention, influence = _weights(service, asked)
+    weights = _weights(service, asked)
+    scores = weights.scores
     on = constraints_of([switch.rule for switch in asked.constraints if switch.on])
     k = min(asked.k, len(items) - len(asked.exclude))
-    scene = view.scene_of(asked.items, scores, pairs, on, max(k, 1), asked.include, asked.exclude)
-    best = view.best_card(scene)
+    scene = view.scene_of(
+        asked.items, scores, weights.pairs, on, max(k, 1), asked.include, asked.exclude, deadline
+    )
+    scene = replace(scene, link=weights.link, judge=weights.judge)
+    best = view.best_card(scene, deadline, weights.proof)
     policy = None
     if best is not None and asked.scored_by == "model" and service.champion is not None:
-        policy = policy_card(service.champion, asked, on, scene.card_size)
+        policy = policy_card(service.champion, asked, on, scene.card_size, deadline.part(0.3).ends)
     span = float(scores.max() - scores.min()) or 1.0
+    methods = view.methods(scene, best, policy, deadline)
+    problem = None if best is not None else _problem(scene, asked, deadline.part(0.5))
+    why, all_said = view.reasons(scene, best, deadline)
+    late = {
+        "best": best is not None and not best["optimal"],
+        "problem": problem is not None and "unfinished" in problem,
+        "why": best is not None and not all_said,
+    }
     return {
         "items": items,
         "scores": scores.tolist(),
         "share": (0.08 + 0.92 * (scores - scores.min()) / span).tolist(),
-        "pair_scores": None if pairs is None else pairs.tolist(),
-        "rules": [_rule(asked, switch) for switch in asked.constraints],
+        "pair_scores": None if weights.pairs is None else weights.pairs.tolist(),
+        "rules": [_rule(asked, switch, deadline) for switch in asked.constraints],
         "conflicts": view.conflicts(scene),
         "excluded": np.flatnonzero(~scene.requests.present[0]).tolist(),
         "best": best,
-        "problem": _problem(scene, asked) if best is None else None,
-        "methods": view.methods(scene, best, policy),
-        "why": view.reasons(scene, best),
-        "attention": attention,
-        "influence": influence,
+        "problem": problem,
+        "methods": methods,
+        "why": why,
+        "unfinished": [part for part, lacks in late.items() if lacks],
+        "attention": weights.attention,
+        "influence": weights.influence,
     }
 
 
@@ -208,14 +236,14 @@ def _is_score(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) < 1e15
 
 
-def _rule(asked: ViewRequest, switch: Switch) -> dict[str, Any]:
+def _rule(asked: ViewRequest, switch: Switch, deadline: Deadline) -> dict[str, Any]:
     """A rule's name, and what it does to these items, whether it is on or not."""
     rule = constraints_of([switch.rule]).rules[0]
     columns = columns_of(asked.items, rule.fields)
     present = np.ones((1, len(asked.items)), bool)
     try:
-        forbidden = int(np.triu(~rule.allowed(columns, present)[0], 1).sum())
-    except InputError:
+        forbidden = int(np.triu(~rule.allowed_within(columns, present, deadline)[0], 1).sum())
+    except (InputError, OutOfTimeError):
         if switch.on:
             raise
         return {"name": rule.name, "counts": ""}
@@ -223,7 +251,7 @@ def _rule(asked: ViewRequest, switch: Switch) -> dict[str, Any]:
     return {"name": rule.name, "counts": "cap" if caps else f"{forbidden} pair{'s' * (forbidden != 1)}"}
 
 
-def _problem(scene: view.Scene, asked: ViewRequest) -> dict[str, Any]:
+def _problem(scene: view.Scene, asked: ViewRequest, deadline: Deadline) -> dict[str, Any]:
     """What blocks the request, in the words of `/v1/solve`."""
     try:
         solve(
@@ -233,7 +261,9 @@ def _problem(scene: view.Scene, asked: ViewRequest) -> dict[str, Any]:
             items=frame_of(asked.items, scene.constraints.fields),
             include=asked.include,
             exclude=asked.exclude,
+            time_limit=max(deadline.left, 1e-3),
         )
-    except InfeasibleError as error:
-        return problem_of(error)
-    return {"title": "No valid card was found", "detail": "the search ran out of time", "blocking": []}
+    except (InfeasibleError, OutOfTimeError) as error:
+        return {"blocking": []} | problem_of(error)
+    return {"title": "No valid card was found", "detail": "the search ran out of time", "blocking": [],
+            "unfinished": ["search"]}  # fmt: skip

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, StrictInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
-from exactk.serving.routes.schemas import LIMIT, MAX_CARD, Body, Id, Item, Rule, check_items
+from exactk.serving.routes.schemas import LIMIT, MAX_CARD, Body, Features, Id, Item, Number, Rule, check_items
 
 
 class Switch(Body):
@@ -21,14 +21,17 @@ class ViewRequest(Body):
 
     k: Annotated[StrictInt, Field(ge=1, le=MAX_CARD)]
     items: Annotated[list[Item], Field(min_length=1, max_length=LIMIT)]
-    scores: Annotated[list[FiniteFloat] | None, Field(max_length=LIMIT)] = None
-    pair_scores: list[list[FiniteFloat]] | None = None
+    scores: Annotated[list[Number] | None, Field(max_length=LIMIT)] = None
+    pair_scores: list[list[Number]] | None = None
     user: Id | None = None
-    user_features: Annotated[list[FiniteFloat] | None, Field(max_length=LIMIT)] = None
+    user_features: Annotated[Features | None, Field(max_length=LIMIT)] = None
     constraints: Annotated[list[Switch], Field(default_factory=list, max_length=64)]
     include: Annotated[list[Id], Field(default_factory=list, max_length=MAX_CARD)]
     exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
     scored_by: Literal["given", "model"] = "given"
+    budget_ms: Annotated[
+        Number | None, Field(gt=0, description="Of the whole answer; the most there is where left out.")
+    ] = None
 
     _items = field_validator("items")(check_items)
 
@@ -41,10 +44,10 @@ class Pasted(Body):
     k: Annotated[StrictInt, Field(ge=1, le=MAX_CARD)] = 4
     items: Annotated[list[Item] | None, Field(max_length=LIMIT)] = None
     candidates: Annotated[list[Item] | None, Field(max_length=LIMIT)] = None
-    scores: Annotated[list[FiniteFloat] | None, Field(max_length=LIMIT)] = None
-    pair_scores: list[list[FiniteFloat]] | None = None
+    scores: Annotated[list[Number] | None, Field(max_length=LIMIT)] = None
+    pair_scores: list[list[Number]] | None = None
     user: Id | None = None
-    user_features: Annotated[list[FiniteFloat] | None, Field(max_length=LIMIT)] = None
+    user_features: Annotated[Features | None, Field(max_length=LIMIT)] = None
     constraints: Annotated[list[Rule], Field(default_factory=list, max_length=64)]
     include: Annotated[list[Id], Field(default_factory=list, max_length=MAX_CARD)]
     exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
@@ -82,6 +85,7 @@ class View(BaseModel):
     problem: dict[str, Any] | None
     methods: list[dict[str, Any]]
     why: list[dict[str, Any]]
+    unfinished: list[str] = Field(description="What the budget was too short for.", examples=[[]])
     attention: list[list[float]] | None
     influence: list[list[float]] | None
 

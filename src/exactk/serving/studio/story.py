@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor
 
 from exactk.data.requests import Request, request_batch
+from exactk.engine.calibration import Calibration
+from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.problem.rules.constraints import Constraints
 from exactk.search.steps import Steps
@@ -78,7 +81,9 @@ def _cell(value: Any) -> Any:
     return json.dumps(value)
 
 
-def policy_card(arm: Arm, asked: ViewRequest, constraints: Constraints, k: int) -> list[int] | None:
+def policy_card(
+    arm: Arm, asked: ViewRequest, constraints: Constraints, k: int, ends: float
+) -> list[int] | None:
     """The card the model's policy writes for this request, as positions; None where it has no policy."""
     if arm.loaded.recommender.fitted.models.policy is None:
         return None
@@ -92,17 +97,24 @@ def policy_card(arm: Arm, asked: ViewRequest, constraints: Constraints, k: int) 
         attributes=dict(zip(ids, asked.items, strict=True)),
         user_features=None if asked.user_features is None else tuple(asked.user_features),
     )
-    (answer,) = Answerer(0)([Question(arm, request, constraints, (), False, perf_counter() + 60)])
+    (answer,) = Answerer(0)([Question(arm, request, constraints, (), False, ends)])
     return list(answer.card.positions) if isinstance(answer, Answer) else None
 
 
 class Weights(NamedTuple):
-    """How one request is weighed. `influence` is shown and never added up: what a policy makes of pairs."""
+    """How one request is weighed. `influence` is shown and never added up: what a policy makes of pairs.
+
+    `link` makes of a sum of scores and pairs what the API calls the value of a card, where the sum is all there is to
+    it; `judge` asks the model for that of a card, where it is not. `proof` says what an optimum of the sums is.
+    """
 
     scores: np.ndarray
     pairs: np.ndarray | None = None
     attention: list[list[float]] | None = None
     influence: list[list[float]] | None = None
+    link: Callable[[float], float] | None = None
+    judge: Callable[[Sequence[int]], float] | None = None
+    proof: str = "proven best for these scores"
 
 
 @torch.inference_mode()
@@ -126,16 +138,39 @@ def weights(arm: Arm, asked: ViewRequest) -> Weights:
     attention = None
     if policy is not None and policy.config.encoder_layers:
         attention = policy.attention(batch)[0, -1].mean(0).tolist()  # last layer, heads together
+    judge = None if value is None else partial(judged, value, batch, fitted.calibration)
     if isinstance(value, PairValue):
-        values = value.values(batch)
-        scale = fitted.calibration.scale
-        pairs = values.pair[0].double().numpy() * scale
-        return Weights(values.node[0].double().numpy() * scale, (pairs + pairs.T) / 2, attention)
+        values, calibration = value.values(batch), fitted.calibration
+        pairs = values.pair[0].double().numpy() * calibration.scale
+        offset = float(values.bias[0]) * calibration.scale + calibration.shift
+        whole = value.only_pairs
+        return Weights(
+            values.node[0].double().numpy() * calibration.scale,
+            (pairs + pairs.T) / 2,
+            attention,
+            link=partial(probability, offset) if whole else None,
+            judge=None if whole else judge,
+            proof="proven best under this model" if whole else "proven best by scores and pairs alone",
+        )
     if policy is None:
-        return Weights(np.zeros(len(ids)), None, attention)
+        return Weights(np.zeros(len(ids)), None, attention, judge=judge)
     steps = policy.steps(batch)
     first = steps.step(steps.start(1))[0, 0].log_softmax(-1).double()  # N
-    return Weights(first.numpy(), None, attention, _influence(steps, first))
+    return Weights(
+        first.numpy(), None, attention, _influence(steps, first), judge=judge,
+        proof="proven best by the policy's first step alone",
+    )  # fmt: skip
+
+
+def probability(offset: float, weight: float) -> float:
+    """What `/v1/cards` calls the value of a card whose scaled scores and pairs add up to `weight`."""
+    return 0.5 + 0.5 * math.tanh((weight + offset) / 2)
+
+
+@torch.inference_mode()
+def judged(value: Ensemble, batch: TensorBatch, calibration: Calibration, positions: Sequence[int]) -> float:
+    """The same by any model of cards."""
+    return calibration.one(float(value(batch, torch.tensor([[list(positions)]]))[0, 0]))
 
 
 def _influence(steps: Steps[Any], first: Tensor) -> list[list[float]]:

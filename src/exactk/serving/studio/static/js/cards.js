@@ -19,7 +19,7 @@ export function drawCard(view, hue, tell) {
   }));
   const proven = view.best.optimal;
   fill("proof", element("span", {}, "worth "), element("b", {}, figure(view.best.value)), " · ",
-    element("span", { class: proven ? "seal" : "open" }, proven ? "proven best" : `at most ${figure(view.best.bound)}`),
+    element("span", { class: proven ? "seal" : "open" }, proven ? view.best.proof : view.best.bound === null ? view.best.proof : `at most ${figure(view.best.bound)}`),
     element("span", {}, ` · ${figure(view.best.ms)} ms`));
 }
 
