@@ -282,6 +282,13 @@ def audit(
     ]
     if rows:
         emit_table(("what finds the click", "P@K", "HR@K"), rows)
+    if found["lists"]:
+        orders = found["lists"]["orders"].items()
+        emit_table(
+            ("what holds the clicks of lists", "P@K"), [(name, held["precision"]) for name, held in orders]
+        )
+    if found["recovery"]:
+        emit_table(("what finds whole cards", "share"), found["recovery"]["whole_card"].items())
     for sentence in found["verdict"]:
         emit(sentence)
 

@@ -134,11 +134,13 @@ class Dataset:
         train, validation, held_out = (Dataset(self.folder, rows, self._own_rules) for rows in parts)
         return train, validation, held_out
 
-    def vocabulary(self, user_rows: int = 0, item_rows: int = 0, columns: bool = True) -> Vocabulary:
+    def vocabulary(
+        self, user_rows: int = 0, item_rows: int = 0, columns: bool = True, texts: bool = True
+    ) -> Vocabulary:
         """The users and candidates this view meets, how to scale features, what columns hold. Call it on train.
 
         With a number of rows, ids are hashed into so many and none is kept. Without `columns` nothing of them is
-        fitted, and batches in this vocabulary hold none.
+        fitted, and batches in this vocabulary hold none; without `texts` nothing of texts, which take longest.
         """
         index = self.folder.index
         users = np.unique(index.user[self.rows]).astype(np.int64)
@@ -152,7 +154,9 @@ class Dataset:
             item_scaling=Scaling.fitted(index.item_features, items) if index.item_features.shape[1] else None,
             user_rows=user_rows,
             item_rows=item_rows,
-            columns=fitted_columns(self.folder, self.rows, users, items) if columns else FittedColumns(),
+            columns=fitted_columns(self.folder, self.rows, users, items, texts)
+            if columns
+            else FittedColumns(),
         )
 
     def num_batches(self, batch_size: int) -> int:

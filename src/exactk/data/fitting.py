@@ -18,11 +18,16 @@ from exactk.data.table import combine
 from exactk.data.texts import TextTransform
 
 SAMPLE = 1 << 18  # rows that numbers are judged by
+TEXTS = 1 << 17  # items whose texts say how rare words are, and which go together
 _BLOCK = 1 << 16
 
 
 def fitted_columns(
-    folder: Folder, rows: Int64[np.ndarray, "R"], users: Int64[np.ndarray, "U"], items: Int64[np.ndarray, "I"]
+    folder: Folder,
+    rows: Int64[np.ndarray, "R"],
+    users: Int64[np.ndarray, "U"],
+    items: Int64[np.ndarray, "I"],
+    with_texts: bool = True,
 ) -> FittedColumns:
     """What these rows, and the users and items they meet, hold."""
     columns, index, held = folder.columns, folder.index, folder.candidate_columns
@@ -32,7 +37,10 @@ def fitted_columns(
     few = rows[np.linspace(0, len(rows) - 1, min(len(rows), SAMPLE)).astype(np.int64)]
     some = items[np.linspace(0, len(items) - 1, min(len(items), SAMPLE)).astype(np.int64)]
     item_numbers = columns.item.numbers if index.item_features.shape[1] == len(columns.item.numbers) else ()
-    texts = {name: TextTransform.fitted(_texts(folder, name, items)) for name in columns.item.texts}
+    read = some[np.linspace(0, len(some) - 1, min(len(some), TEXTS)).astype(np.int64)]
+    names = columns.item.texts if with_texts else ()
+    texts = {name: TextTransform.fitted(_texts(folder, name, read)) for name in names}
+    pairs = derived_pairs(columns)
     values = folder.names.values
     return FittedColumns(
         columns=columns,
@@ -49,7 +57,9 @@ def fitted_columns(
         user_categories=_categories(columns.user.categories, "user", values, index.user_categories, users),
         texts=texts,
         vectors={name: vector_matrix(folder.items, name).shape[1] for name in columns.item.vectors},
-        pair_features=derived_pairs(columns),
+        pair_features=tuple(
+            pair for pair in pairs if pair.column in texts or pair.column not in columns.item.texts
+        ),
     )
 
 

@@ -46,6 +46,16 @@ def write_rolling(index: Index, columns: Columns, path: Path) -> tuple[str, ...]
     return names
 
 
+def rates_so_far(index: Index) -> Float32[np.ndarray, "C"] | None:
+    """The rate of every candidate's item before its moment, whatever the log keeps; None where moments are missing."""
+    dated = len(index) > 0 and bool((index.timestamp != NO_TIMESTAMP).all()) and len(index.click) > 0
+    if not dated or index.timestamp.min() == index.timestamp.max():
+        return None
+    out = np.empty((len(index.candidates), 1), np.float32)
+    _replayed(index, ("rate_so_far",), out)
+    return out[:, 0]
+
+
 def counts_at_end(index: Index, names: tuple[str, ...], rows: Int64[np.ndarray, "R"]) -> RollingCounts:
     """The counts after these rows: where a service goes on from."""
     return _replayed(index, names, np.empty((0, len(names)), np.float32), rows)

@@ -282,7 +282,8 @@ def _toml(value: Any) -> str:
             if len(written) < 100
             else "[\n" + "".join(f"  {_toml(one)},\n" for one in value) + "]"
         )
-    return json.dumps(value, ensure_ascii=False)  # TOML's basic strings and integers are JSON's
+    # TOML's basic strings and integers are JSON's, but for one character that must be escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple, no_type_check
 
 import numpy as np
@@ -21,6 +22,7 @@ GRAMS = (3, 4)
 SIZE = 64  # numbers of a text's vector
 MOST_TERMS = 1 << 15
 _OVERSAMPLE, _ITERATIONS = 8, 4
+_AT_ONCE = 1 << 15
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -51,7 +53,9 @@ class Terms(NamedTuple):
 
 def words_of(texts: Sequence[str | Sequence[str] | None]) -> Terms:
     """Distinct words of every text; of a list of texts each member counts as one more word."""
-    return _terms([_spelled(text) for text in texts], (), _members(texts))
+    blocks = [texts[first : first + _AT_ONCE] for first in range(0, max(1, len(texts)), _AT_ONCE)]
+    parts = [_terms([_spelled(text) for text in some], (), _members(some)) for some in blocks]
+    return reduce(Terms.followed_by, parts)
 
 
 def terms_of(texts: Sequence[str | Sequence[str] | None]) -> tuple[Terms, Terms]:
@@ -89,6 +93,12 @@ class TextTransform:
 
     def __call__(self, texts: Sequence[str | Sequence[str] | None]) -> Float32[np.ndarray, "R V"]:
         """A vector of length 1 for each text, or zeros where it shares no term with train."""
+        vectors = np.zeros((len(texts), self.directions.shape[1]), np.float32)
+        for first in range(0, len(texts), _AT_ONCE):
+            vectors[first : first + _AT_ONCE] = self._vectors(texts[first : first + _AT_ONCE])
+        return vectors
+
+    def _vectors(self, texts: Sequence[str | Sequence[str] | None]) -> Float32[np.ndarray, "R V"]:
         words, grams = terms_of(texts)
         rows = _weighted(words, grams, self.terms, self.weights)
         vectors = np.zeros((len(texts), self.directions.shape[1]), np.float32)

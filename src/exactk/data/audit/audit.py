@@ -6,17 +6,20 @@ Knows no model; its probes are counts. History is train and valid together, what
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from exactk.data.assemble import padded
+from exactk.data.audit.lists import list_probes
 from exactk.data.audit.probes import Counts, expected_hits
+from exactk.data.audit.recovery import card_recovery
 from exactk.data.audit.stats import card_fingerprints
 from exactk.data.audit.verdict import findings
 from exactk.data.dataset import Dataset
-from exactk.data.split import Method
+from exactk.data.split import Method, default_method
 from exactk.problem.exact import cliques
 from exactk.problem.graph import is_valid_card
 
@@ -29,6 +32,8 @@ Block = tuple[
 def audit(dataset: Dataset, by: Method | None = None, seed: int = 0, limit: int = 20_000) -> dict[str, Any]:
     """Measure leakage, popularity, labels, validity and propensities; at most `limit` test requests are probed.
 
+    What kind of log it is decides by what it is judged: lists by the clicked item, positives only by the whole card.
+
     Plain values only: what `exactk data audit --json` prints. `verdict` is a list of sentences, `clean` is False
     where a leak was found.
     """
@@ -38,8 +43,17 @@ def audit(dataset: Dataset, by: Method | None = None, seed: int = 0, limit: int 
     probed = _first_of_requests(clicked.take(clicked.folder.index.clicked_position[clicked.rows] >= 0))
     if len(probed) > limit:
         probed = probed.take(np.sort(np.random.default_rng(seed).choice(len(probed), limit, replace=False)))
+    signal = dataset.signal
     measured: dict[str, Any] = {
-        "split": {"by": by or "default", "train": len(train), "valid": len(valid), "test": len(test)},
+        "signal": {"names": list(signal.names), **asdict(signal)},
+        "lists": list_probes(history, test, limit, seed) if signal.lists else None,
+        "recovery": card_recovery(history, test, limit, seed) if signal.positives_only else None,
+        "split": {
+            "by": by or default_method(dataset.folder.index, dataset.rows),
+            "train": len(train),
+            "valid": len(valid),
+            "test": len(test),
+        },
         "probed_requests": len(probed),
         "overlap": _overlap(history, test),
         **_probes(history, probed),

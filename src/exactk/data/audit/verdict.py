@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+TELLTALE = 0.97  # a single column that finds the click as often as this knew it beforehand
 LEAK_MARGIN = 0.05  # above chance by this much, and by twice the probe's standard error
 
 
@@ -23,6 +24,9 @@ class Finding:
 def findings(measured: Mapping[str, Any]) -> list[Finding]:
     """All that is worth saying, gravest first."""
     said = [
+        *_signal(measured),
+        *_lists(measured),
+        *_recovery(measured),
         *_leaks(measured),
         *_popularity(measured),
         *_labels(measured),
@@ -33,7 +37,61 @@ def findings(measured: Mapping[str, Any]) -> list[Finding]:
     return sorted(said, key=lambda finding: order[finding.grave])
 
 
+def _signal(measured: Mapping[str, Any]) -> Iterator[Finding]:
+    names = measured["signal"]["names"]
+    if not names:
+        yield Finding("WARNING", "nothing was clicked, chosen or rewarded: there is nothing to learn from")
+        return
+    yield Finding("NOTE", f"what can be learned: {', '.join(names)}")
+    if "item of the card" in names and "item of the list" not in names:
+        yield Finding(
+            "WARNING",
+            "only items of the card could be clicked: every figure that asks for the clicked item favours the policy "
+            "that was logged, which always has it; compare by propensities, or show whole lists",
+        )
+
+
+def _lists(measured: Mapping[str, Any]) -> Iterator[Finding]:
+    found = measured["lists"]
+    if found is None:
+        return
+    orders = {name: figures["precision"] for name, figures in found["orders"].items()}
+    chance = orders["chance"]
+    told = ", ".join(f"{name} {share:.3f}" for name, share in orders.items())
+    yield Finding("NOTE", f"of the clicks of {found['lists']:,} test lists, a card of K would hold: {told}")
+    for name, share in found["columns"].items():
+        if share > TELLTALE and chance < 0.7:
+            column = name.removeprefix("-")
+            yield Finding(
+                "LEAK",
+                f"the column {column!r} alone finds {share:.1%} of the clicks (chance {chance:.1%}): it was probably "
+                "written after the click; leave it out",
+            )
+    best = max(found["columns"].items(), key=lambda held: held[1], default=None)
+    if best is not None:
+        yield Finding("NOTE", f"the best single column, {best[0]!r}, holds {best[1]:.3f} of the clicks")
+    place = found["mean_place_of_click"]
+    logged = max(orders.get("the order shown", 0.0), orders.get("the logged card", 0.0))
+    if place is not None and place < 0.4 and logged > 1.3 * max(chance, orders["popularity in train"]):
+        yield Finding(
+            "WARNING",
+            f"clicks fall near the top of the lists (mean place {place:.2f}, the middle is 0.5): the order shown finds "
+            f"{orders.get('the order shown', logged):.3f} of them. Part of that is people looking there first, so "
+            "figures by the clicked item favour the policy that was logged; judge by a click model as well",
+        )
+
+
+def _recovery(measured: Mapping[str, Any]) -> Iterator[Finding]:
+    found = measured["recovery"]
+    if found is None:
+        return
+    told = ", ".join(f"{name} {share:.3f}" for name, share in found["whole_card"].items())
+    yield Finding("NOTE", f"every card was chosen; of {found['cards']:,} test cards found whole: {told}")
+
+
 def _leaks(measured: Mapping[str, Any]) -> Iterator[Finding]:
+    if measured["probed_requests"] == 0 and (measured["lists"] or measured["recovery"]):
+        return  # judged by what such a log can be judged by
     probe, chance, pairs = (measured[name] for name in ("least_seen", "chance", "pairs"))
     if probe is None or chance is None:
         yield Finding("WARNING", "no clicked impression in test, or none in train: leakage cannot be probed")
@@ -66,7 +124,7 @@ def _popularity(measured: Mapping[str, Any]) -> Iterator[Finding]:
         f"popularity alone (clicks per showing in train) scores P@K {probe['precision']:.3f}, HR@K "
         f"{probe['hit_ratio']:.3f} (chance {chance['precision']:.3f}): what personalised models must beat",
     )
-    if abs(probe["hit_ratio"] - probe["hit_ratio_of_random_companions"]) < 0.01:
+    if not measured["lists"] and abs(probe["hit_ratio"] - probe["hit_ratio_of_random_companions"]) < 0.01:
         yield Finding(
             "NOTE",
             "the companions of the clicked item look drawn at random (HR@K follows from P@K): this log can rank "
@@ -79,13 +137,13 @@ def _labels(measured: Mapping[str, Any]) -> Iterator[Finding]:
     rate = train["clicked"]
     if rate is None or rate == 0:
         yield Finding("WARNING", "no card of train was clicked: there is nothing to learn from")
-    elif rate == 1:
+    elif rate == 1 and not (measured["recovery"] or measured["lists"]):
         yield Finding(
             "WARNING", "every card of train was clicked: a reward cannot be learned without the others"
         )
     elif rate < 0.001:
         yield Finding("WARNING", f"only {rate:.3%} of the cards of train were clicked: expect a noisy reward")
-    else:
+    elif not measured["recovery"]:
         yield Finding("NOTE", f"{rate:.1%} of the cards of train were clicked")
 
 
