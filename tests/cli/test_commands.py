@@ -132,11 +132,8 @@ def test_compare_prints_a_verdict_and_knows_no_goals(place: Path, tmp_path: Path
 def test_a_drafted_columns_file_builds_the_log_it_was_drawn_from(place: Path, tmp_path: Path) -> None:
     log, items = f"{place}/world/impressions.parquet", f"--items {place}/world/items.parquet"
     (tmp_path / "columns.toml").write_text(started(f"data columns {log} {items}"))
-    built = json.loads(
-        started(
-            f"data build frame --impressions {log} --columns {tmp_path}/columns.toml --out {tmp_path}/data --json"
-        )
-    )
+    options = f"{items} --columns {tmp_path}/columns.toml --out {tmp_path}/data --json"
+    built = json.loads(started(f"data build frame --impressions {log} {options}"))
     assert (built["rows_dropped"], built["faults"]) == (0, [])
 
 
