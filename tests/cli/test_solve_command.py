@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from exactk.cli import app
+from exactk.cli import app, main
 from exactk.errors import InputError
 
 ROWS = "request_id,item_id,brand,score\n1,042,x,3\n1,7,y,2\n1,8,x,1\n2,9,,1\n"
@@ -94,3 +94,16 @@ def test_ids_are_numbers_only_where_all_are_written_as_such(scores: Path) -> Non
     assert items("--text-ids") == ["42"]
     scores.write_text(ROWS.replace("042", "9" * 19))
     assert items() == ["9" * 19]
+
+
+def test_advice_is_given_in_the_words_of_the_command_line(
+    scores: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores.write_text("item_id,score\n" + "11,1\n" * 300_000 + "042,1\n")
+    monkeypatch.setattr("sys.argv", ["exactk", "solve", str(scores), "-k", "1"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert "have ids read as text (--text-ids)" in said
+    assert "text_ids=True" not in said

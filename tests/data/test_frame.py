@@ -346,8 +346,36 @@ def test_ids_can_be_kept_as_text(tmp_path: Path) -> None:
     build_frame(tmp_path / "log", tmp_path / "log.csv", items=tmp_path / "items.csv", text_ids=True)
     rows = Dataset.open(tmp_path / "log").impressions().to_pylist()
     assert [(row["user_id"], row["candidates"]) for row in rows] == [("007", ["010", "2"]), ("8", ["3", "2"])]
-    with pytest.raises(DataError, match="read all ids as text"):
-        build_frame(tmp_path / "other", tmp_path / "log.csv", items=tmp_path / "items.csv")
+    # 010 is no number as numbers are written, so that it is text without being told
+    build_frame(tmp_path / "same", tmp_path / "log.csv", items=tmp_path / "items.csv")
+    assert Dataset.open(tmp_path / "same").impressions().to_pylist() == rows
+
+
+@pytest.mark.parametrize("kind", ["parquet", "frame", "jsonl"])
+def test_texts_of_digits_stay_text_where_the_source_has_types(tmp_path: Path, kind: str) -> None:
+    table = pa.table({"user_id": ["1", "2"], "candidates": [["3", "4"], ["5", "3"]], "card": [["3"], ["5"]]})
+    source: Any = table
+    if kind == "parquet":
+        source = tmp_path / "log.parquet"
+        pq.write_table(table, source)
+    elif kind == "jsonl":
+        source = tmp_path / "log.jsonl"
+        source.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    build_frame(tmp_path / "log", source)
+    rows = Dataset.open(tmp_path / "log").impressions().to_pylist()
+    assert [(row["user_id"], row["candidates"]) for row in rows] == [("1", ["3", "4"]), ("2", ["5", "3"])]
+    with pytest.raises(DataError, match=r"read all ids as text \(text_ids=True\)"):
+        build_frame(tmp_path / "mixed", source, items=pa.table({"item_id": [3, 4, 5], "title": list("abc")}))
+
+
+def test_csv_ids_are_numbers_if_all_are_written_as_such(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user_id,candidates,card,clicked_item\n1,3|4,3,\n2,[5|3],5,5.0\n")
+    build_frame(tmp_path / "log", tmp_path / "log.csv")
+    rows = Dataset.open(tmp_path / "log").impressions().to_pylist()
+    assert [(row["user_id"], row["candidates"], row["clicked_item"]) for row in rows] == [
+        (1, [3, 4], None),
+        (2, [5, 3], 5),
+    ]
 
 
 def test_an_id_of_another_kind_later_in_the_file_is_named(

@@ -136,6 +136,16 @@ def test_going_on_with_another_model_or_other_files_is_refused(pair_model: Path,
         score(Job(str(pair_model), str(tmp_path / "other")), source)
 
 
+def test_a_call_that_failed_before_anything_was_made_may_be_mended(pair_model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "requests.parquet"
+    rows = pa.Table.from_pylist(made_requests(num=10))
+    pq.write_table(rows.rename_columns([n.replace("user_id", "uid") for n in rows.column_names]), source)
+    out = str(tmp_path / "out")
+    with pytest.raises(DataError, match=r'say which one it is \(columns=\{"user_id": ...\}\)'):
+        score(Job(str(pair_model), out), source)
+    assert score(Job(str(pair_model), out, columns={"user_id": "uid"}), source).requests == 10
+
+
 BAD = {
     3: "there are no candidates",
     7: "a card of 3 cannot be made of 2",
@@ -158,7 +168,7 @@ def test_a_bad_row_is_named_by_file_and_row_or_counted(pair_model: Path, tmp_pat
         pq.write_table(pa.Table.from_pylist(rows), file)
     else:
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match=rf"requests.{ending}: row 3: .*no candidates.*--skip-bad"):
+    with pytest.raises(DataError, match=rf"requests.{ending}: row 3: .*no candidates.*skip_bad=True"):
         score(Job(str(pair_model), str(tmp_path / "strict")), file)
     report = score(Job(str(pair_model), str(tmp_path / "out"), skip_bad=True), file)
     assert (report.bad, report.requests) == (3, 17)

@@ -49,12 +49,29 @@ if find_spec("exactk_lab") is not None:  # a checkout: `bench` and `reproduce` j
 __all__ = ["app", "compare", "data", "demo", "main", "model", "score", "serve", "settings", "solve"]
 
 
+# What the library's messages advise, in Python's words and in those of the command line.
+OPTIONS = {
+    "text_ids=True": "--text-ids",
+    "skip_bad=True": "--skip-bad",
+    "resume=True": "--resume",
+    'bad_rows="drop"': "leave out --strict",
+    'columns={"user_id": ...}': "--map user_id=...",
+}
+
+
+def as_options(message: str) -> str:
+    """A message of the library in the words of this door."""
+    for said, option in OPTIONS.items():
+        message = message.replace(said, option)
+    return message
+
+
 def main() -> None:
     """Run the command line: an error of the caller's is one clear line and exit 2."""
     try:
         app(prog_name="exactk")
     except ExactKError as error:
-        sys.stderr.write(f"exactk: {error}\n")
+        sys.stderr.write(f"exactk: {as_options(str(error))}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("exactk: interrupted\n")

@@ -302,7 +302,7 @@ class _Run:
         where = f"{self.task.name} training stopped at step {self.step} of {self.total_steps}"
         if self.path is None:
             return f"{where}; nothing was saved, as no folder was given"
-        return f"{where} and saved in {self.path.parent}; the same call with resume=True (--resume) goes on from here"
+        return f"{where} and saved in {self.path.parent}; the same call with resume=True goes on from here"
 
 
 class _Loss(nn.Module):

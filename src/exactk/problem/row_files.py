@@ -15,7 +15,7 @@ from exactk.errors import DataError, InputError
 
 ROWS_PER_READ = 65_536
 IDS = ("request_id", "item_id")
-WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)  # as a number would be written again, and within 64 bits
+WHOLE = re.compile(r"(0|-?[1-9]\d{0,17})(\.0)?", re.ASCII)  # as numbers are written, and within 64 bits
 KNOWN_STARTS = {
     b"\x1f\x8b": "compressed by gzip: unpack it first",
     b"PK\x03\x04": "a zip archive (a spreadsheet, perhaps): save it as CSV first",
@@ -34,7 +34,7 @@ def scored_rows(path: Path, progress: Progress = lambda _: None, text_ids: bool 
     """The rows of a file with their places; `progress` is told how many bytes have been read.
 
     Parquet and JSON lines say what is text and what is a number, and are believed. In CSV the ids are whole numbers
-    if all of them are written as such (42, not 042 or 4.2), else text; `text_ids` makes ids text in every file.
+    if all of them are written as such (42 or 42.0, not 042), else text; `text_ids` makes ids text in every file.
     """
     readers = {".csv": _csv_rows, ".parquet": _parquet_rows, ".jsonl": _json_rows, ".ndjson": _json_rows}
     if path.suffix not in readers:
@@ -141,9 +141,9 @@ def _ids(path: Path, line: int, name: str, read: list[str | None], numbers: dict
         bad = whole.index(False)
         raise DataError(
             f"{path}, line {line + 1 + bad}: {name} {told[bad]!r:.80} is no whole number, as all before it were; "
-            "have ids read as text (--text-ids)"
+            "have ids read as text (text_ids=True)"
         )
-    return [None if value is None else int(value) for value in told]
+    return [None if value is None else int(value.removesuffix(".0")) for value in told]
 
 
 def _parquet_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:

@@ -60,8 +60,10 @@ class Plan:
                 before = json.loads(path.read_text(encoding="utf-8"))
             except ValueError as error:
                 raise DataError(f"{path} is damaged: {error}; choose another folder") from error
-            _refuse_other(folder, before, json.loads(json.dumps(self.to_dict())))
-            return self
+            if any(name != PLAN and not name.startswith(".") for name in os.listdir(folder)):
+                _refuse_other(folder, before, json.loads(json.dumps(self.to_dict())))
+                return self
+            path.unlink()  # a plan of which nothing was made binds nobody: a mended call may follow one that failed
         if folder.is_dir() and any(folder.iterdir()):
             raise DataError(f"{folder} is not empty and holds no {PLAN}; choose another folder")
         folder.mkdir(parents=True, exist_ok=True)

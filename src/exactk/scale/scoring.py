@@ -243,7 +243,7 @@ class Scorer:
     def _completed(self, table: pa.Table) -> pa.Table:
         """Ids in the types models know; the job's candidates where the rows name none."""
         if "user_id" not in table.column_names:
-            raise DataError("there is no column 'user_id'; say which one it is (--map user_id=...)")
+            raise DataError("there is no column 'user_id'; say which one it is (columns={\"user_id\": ...})")
         if "candidates" not in table.column_names:
             if self.job.candidates is None:
                 raise DataError("there is no column 'candidates', and no list was given for all users")
@@ -292,7 +292,7 @@ class BadRowError(DataError):
     def __init__(self, problem: Mapping[str, Any]) -> None:
         super().__init__(
             f"{problem['file']}: row {problem['row']}: {problem['reason']}; "
-            "mend it, or have such rows counted and left out (--skip-bad)"
+            "mend it, or have such rows counted and left out (skip_bad=True)"
         )
 
 

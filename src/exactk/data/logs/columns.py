@@ -81,6 +81,7 @@ def selected(table: pa.Table, columns: Columns, layout: Sequence[str], source: s
     return table.select(list(used.values())).rename_columns(list(used))
 
 
+WRITTEN_WHOLE = r"^(0|-?[1-9]\d{0,17})(\.0)?$"
 REQUIRED_WIDE = ("user_id", "candidates")
 REQUIRED_LONG = ("request_id", "user_id", "item_id")
 
@@ -94,8 +95,10 @@ class ColumnReader:
         separator: str | None = None,
         text_ids: bool = False,
         columns: Columns | None = None,
+        untyped: bool = False,
     ) -> None:
-        self.source, self.text_ids = source, text_ids
+        """`untyped`: the cells of the source, a CSV file, do not say what is text and what is a number."""
+        self.source, self.text_ids, self._untyped = source, text_ids, untyped
         self._separator = separator
         self._id_types: dict[str, pa.DataType] = {}
         self._kinds = {
@@ -119,8 +122,9 @@ class ColumnReader:
             return self._id_list(name, column, first_row)
         if name in IDS:
             return self._ids(
-                name, "request_id" if name == "request_id" else _owner(name), column, first_row, None
-            )
+                name, "request_id" if name == "request_id" else _owner(name), column, first_row, None,
+                self._untyped,
+            )  # fmt: skip
         if name in ("clicked", "on_card"):
             return self._flag(name, column, first_row)
         if name == "propensity":
@@ -152,6 +156,7 @@ class ColumnReader:
         return f"{self.source}: column '{name.partition('.')[2] or name}'"
 
     def _id_list(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
+        bare = is_text(column.type) and not _has_quotes(column)
         if is_text(column.type):
             column = self._split_text(name, column, first_row)
         if pa.types.is_null(column.type):
@@ -162,12 +167,12 @@ class ColumnReader:
             )
         values, lengths = flatten(column)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        ids = self._ids(name, "item", values, first_row, offsets)
+        ids = self._ids(name, "item", values, first_row, offsets, bare)
         return _lists(lengths, ids, column)
 
     def _split_text(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         """Lists out of text: 1,2,3 or [1 2 3] or a|b, or quoted as Python and JSON do. Empty text, empty list."""
-        if pc.any(pc.match_substring_regex(column, r"""^\s*[\[(]\s*["']""")).as_py():
+        if _has_quotes(column):
             return self._quoted(name, column, first_row)
         bare = pc.replace_substring_regex(column, r"^\s*[\[(]|[\])]\s*$", "")
         if self._separator is None:
@@ -189,12 +194,24 @@ class ColumnReader:
                 raise DataError(
                     f"{self.source}: row {first_row + row}, column '{name}': {text!r} is no list"
                 ) from error
-        return pa.array(read)
+        try:
+            return pa.array(read)
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise DataError(f"{self._where(name)} holds lists of mixed kinds: {error}") from error
 
     def _ids(
-        self, name: str, owner: str, values: pa.Array, first_row: int, offsets: np.ndarray | None
+        self,
+        name: str,
+        owner: str,
+        values: pa.Array,
+        first_row: int,
+        offsets: np.ndarray | None,
+        untyped: bool,
     ) -> pa.Array:
-        """Integers or text. What a kind of id was at first it must remain: 7 and '7' are two items."""
+        """Integers or text, as the source has them. What a kind of id was at first it must remain.
+
+        Untyped ones are integers if all are written as such (42 or 42.0, not 042), else text.
+        """
         wanted = self._id_types.get(owner)
         kind = values.type
         if pa.types.is_null(kind):
@@ -205,21 +222,29 @@ class ColumnReader:
             if pa.types.is_integer(kind) or (pa.types.is_floating(kind) and _whole(values)):
                 wanted = pa.int64()
             elif is_text(kind):
-                wanted = pa.int64() if offsets is not None and _all_digits(values) else pa.string()
+                wanted = pa.int64() if untyped and _all_digits(values) else pa.string()
             else:
                 raise DataError(f"{self.source}: column '{name}' holds {kind}, not integer or text ids")
         self._id_types[owner] = wanted
+        bad = -1
+        if is_text(kind) and wanted == pa.int64() and untyped:
+            bad = pc.index(pc.match_substring_regex(values, WRITTEN_WHOLE), False).as_py()
+            values = values if bad >= 0 else pc.replace_substring_regex(values, r"\.0$", "")
+        elif is_text(kind) != (wanted == pa.string()) and not self.text_ids:
+            bad = pc.index(values.is_valid(), True).as_py()
         try:
-            if pa.types.is_floating(kind) and wanted == pa.string():
-                values = values.cast(pa.int64())
-            return values.cast(wanted)
-        except pa.ArrowInvalid as error:
+            if bad < 0:
+                if pa.types.is_floating(kind) and wanted == pa.string():
+                    values = values.cast(pa.int64())
+                return values.cast(wanted)
+        except pa.ArrowInvalid:
             bad = _first_failing(values, wanted)
-            row = bad if offsets is None else int(np.searchsorted(offsets, bad, side="right")) - 1
-            raise DataError(
-                f"{self.source}: row {first_row + row}, column '{name}': {values[bad].as_py()!r} is not an id like "
-                "those before it (whole numbers); read ids as text if they are names"
-            ) from error
+        row = bad if offsets is None else int(np.searchsorted(offsets, bad, side="right")) - 1
+        before = "whole numbers" if wanted == pa.int64() else "text"
+        raise DataError(
+            f"{self.source}: row {first_row + row}, column '{name}': {values[bad].as_py()!r} is not an id like "
+            f"those before it ({before}); read all ids as text (text_ids=True)"
+        )
 
     def _flag(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
@@ -282,7 +307,12 @@ def _whole(values: pa.Array) -> bool:
 
 
 def _all_digits(values: pa.Array) -> bool:
-    return bool(pc.all(pc.match_substring_regex(values.drop_null(), r"^-?(0|[1-9]\d*)$")).as_py())
+    return bool(pc.all(pc.match_substring_regex(values.drop_null(), WRITTEN_WHOLE)).as_py())
+
+
+def _has_quotes(column: pa.Array) -> bool:
+    """Whether lists are written with quotes around their members, as Python and JSON write texts."""
+    return bool(pc.any(pc.match_substring_regex(column, r"""^\s*[\[(]\s*["']""")).as_py())
 
 
 def _first_failing(values: Any, wanted: pa.DataType) -> int:

@@ -32,6 +32,11 @@ def tables_of(source: Any, text: Iterable[str] = ()) -> Iterator[pa.Table]:
         yield _arrow(source)
 
 
+def is_untyped(source: Any) -> bool:
+    """Whether the cells of a source do not say what is text and what is a number: those of CSV files."""
+    return isinstance(source, str | Path) and Path(source).suffix.lower() in (".csv", ".tsv")
+
+
 def _file_pieces(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
     if not path.is_file():
         raise DataError(f"{path} is missing")

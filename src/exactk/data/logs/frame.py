@@ -18,7 +18,7 @@ from exactk.data.graphs import record_graphs
 from exactk.data.logs.check import Report, completed, problems
 from exactk.data.logs.collected import Collected, DistinctIds
 from exactk.data.logs.columns import ID_LISTS, IDS, LONG, WIDE, ColumnReader, selected
-from exactk.data.logs.files import tables_of
+from exactk.data.logs.files import is_untyped, tables_of
 from exactk.data.logs.rows import Piece, RequestGatherer
 from exactk.data.logs.settled import Settled, settled_columns
 from exactk.data.logs.tables import write_entities
@@ -92,8 +92,8 @@ def sensible_impressions(
     bad_rows: BadRows = "drop",
 ) -> Iterator[pa.Table]:
     """Those impressions of a frame or file that can be used, a piece at a time; the report tells of the others."""
-    reader = ColumnReader(report.source, separator, text_ids, settled.columns)
-    for piece in _pieces(source, settled, reader, report, text_ids):
+    reader = ColumnReader(report.source, separator, text_ids, settled.columns, is_untyped(source))
+    for piece in _pieces(source, settled, reader, report):
         kept = _sensible(piece, report, bad_rows)
         if len(kept):
             yield kept
@@ -140,12 +140,10 @@ def write_frame(
     return report
 
 
-def _pieces(
-    source: Any, settled: Settled, reader: ColumnReader, report: Report, text_ids: bool
-) -> Iterator[Piece]:
+def _pieces(source: Any, settled: Settled, reader: ColumnReader, report: Report) -> Iterator[Piece]:
     """Typed, completed, one row per impression."""
     columns = settled.columns
-    as_text = [columns.roles.get(name, name) for name in (*ID_LISTS, *(IDS if text_ids else ()))]
+    as_text = [columns.roles.get(name, name) for name in (*ID_LISTS, *IDS)]
     gatherer = RequestGatherer(report, columns.k)
     layout = WIDE if settled.lists else LONG
 
@@ -173,7 +171,7 @@ def _sensible(piece: Piece, report: Report, bad_rows: BadRows) -> pa.Table:
         if bad_rows == "error":
             raise DataError(
                 f"{report.source}: row {row}, column '{problem.column}': {problem.value!r}: {problem.reason}; "
-                "mend it, or drop such rows"
+                'mend it, or have such rows dropped (bad_rows="drop")'
             )
         keep[problem.row] = False
         report.drop(problem.reason, row, problem.column, problem.value, int(piece.counts[problem.row]))

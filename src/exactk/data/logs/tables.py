@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from exactk.data.logs.check import Report
 from exactk.data.logs.columns import ColumnReader, renamed
-from exactk.data.logs.files import tables_of
+from exactk.data.logs.files import is_untyped, tables_of
 from exactk.data.logs.settled import Entity
 from exactk.data.table import RowLookup, combine
 from exactk.data.writer import DatasetWriter
@@ -45,7 +45,7 @@ def write_entities(
         if table[key].type != met.type:
             raise DataError(
                 f"{_name(source, kind)}: column '{key}' holds {table[key].type}, the log's {kind} ids are {met.type}; "
-                "read all ids as text to bring them together"
+                "read all ids as text (text_ids=True) to bring them together"
             )
         table = _distinct(table, key, known, _name(source, kind), report)
         known = pa.concat_arrays([known, combine(table[key])])
@@ -93,8 +93,8 @@ def _pieces(
     """Mapped and typed pieces, all other columns kept as attributes."""
     kind, key, first = entity.kind, f"{entity.kind}_id", 0
     name, mapping = _name(source, kind), entity.mapping
-    own = ColumnReader(name, None, text_ids)
-    as_text = [mapping.get(one, one) for one in ("features", *([key] if text_ids else ()))]
+    own = ColumnReader(name, None, text_ids, untyped=is_untyped(source))
+    as_text = [mapping.get(one, one) for one in ("features", key)]
     for table in tables_of(source, as_text):
         others = [theirs for theirs in table.column_names if theirs not in mapping.values()]
         known = {ours: ours for ours in others} | dict(mapping)
