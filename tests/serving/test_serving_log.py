@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,7 +76,10 @@ def test_journals_of_dead_processes_are_shelved_once_and_those_of_living_ones_le
     living.close()
 
 
-def test_a_process_killed_outright_loses_no_acknowledged_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "keep", ["append({'number': number})", "append_durably({'number': number}).result()"]
+)
+def test_a_process_killed_outright_loses_no_acknowledged_row(tmp_path: Path, keep: str) -> None:
     script = textwrap.dedent("""
         import sys, pyarrow as pa
         from pathlib import Path
@@ -82,10 +87,10 @@ def test_a_process_killed_outright_loses_no_acknowledged_row(tmp_path: Path) -> 
         opened = Journal(Path(sys.argv[1]), "rows", pa.schema({"number": pa.int64()}), 4000, 3600.0)
         number = 0
         while True:
-            opened.append_durably({"number": number}).result()
+            opened.KEEP
             print(number, flush=True)
             number += 1
-    """)
+    """).replace("KEEP", keep)
     child = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     acknowledged = [int(child.stdout.readline()) for _ in range(400)]
@@ -206,3 +211,44 @@ def test_an_impression_is_out_of_the_process_when_it_is_noted(tmp_path: Path) ->
     assert len(read_all(tmp_path, "feedback", FEEDBACK)) == 0
     log.close()
     assert json.dumps(os.listdir(tmp_path)).count("parquet") == 1
+
+
+def test_a_disk_that_stands_still_holds_up_one_row_not_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[int] = []
+    opened = Journal(tmp_path, "rows", SCHEMA, 1 << 20, 3600.0, on_late=late.append)
+    slow, direct = os.pwrite, threading.get_ident()
+
+    def stalled(descriptor: int, data: bytes, at: int) -> int:
+        if threading.get_ident() == direct:
+            time.sleep(0.05)
+        return slow(descriptor, data, at)
+
+    monkeypatch.setattr(os, "pwrite", stalled)
+    for number in range(50):
+        opened.append({"name": "x", "number": number})
+    assert sum(late) == 49  # the first found out
+    opened.close()
+    assert read_all(tmp_path, "rows", SCHEMA)["number"].to_pylist() == list(range(50))
+
+
+def test_logs_of_before_keep_their_types(tmp_path: Path) -> None:
+    """`integer_ids` spoke for users and items at once."""
+    row = {"request_id": "r1", "user_id": "7", "candidates": ["1", "2"], "card": ["2"], "propensity": 1.0,
+           "timestamp": 5, "arm": "champion", "model": "v", "value": 0.5, "integer_ids": True}  # fmt: skip
+    old = pa.schema([each for each in IMPRESSIONS if each.name not in ("integer_users", "integer_items")])
+    (tmp_path / "log").mkdir()
+    pq.write_table(pa.Table.from_pylist([row], old), tmp_path / "log" / "impressions-1-1-1.parquet")
+    collect(tmp_path / "log", tmp_path / "data")
+    (read,) = pq.read_table(tmp_path / "data" / "impressions.parquet").to_pylist()
+    assert (read["user_id"], read["candidates"], read["card"]) == (7, [1, 2], [2])
+
+
+def test_text_users_and_whole_number_items_keep_their_types_apart(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "log")
+    log.shown("r1", "007", [1, 2], [2], 1.0, 0.5, "champion", "v1")
+    log.close()
+    collect(tmp_path / "log", tmp_path / "data")
+    (read,) = pq.read_table(tmp_path / "data" / "impressions.parquet").to_pylist()
+    assert (read["user_id"], read["candidates"]) == ("007", [1, 2])

@@ -1,4 +1,4 @@
-"""serve: settings to running processes. One worker runs here; several run under a supervisor that replaces the dead.
+"""serve: settings to running processes: a supervisor, and workers that it replaces when they die or hang.
 
 Knows uvicorn, no route.
 """
@@ -8,20 +8,19 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
-import signal
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.config import LOGGING_CONFIG
-from uvicorn.supervisors import Multiprocess
+from uvicorn.config import LOGGING_CONFIG, STARTUP_FAILURE
 
 from exactk.errors import ConfigError, DataError
 from exactk.model_files import checked_description
 from exactk.serving.http.lane import LaneProtocol
 from exactk.serving.http.port import for_workers, listening
 from exactk.serving.settings import ENVIRONMENT, Settings, read_key_hashes
+from exactk.serving.supervisor import Supervisor
 
 log = logging.getLogger("exactk.serving")
 
@@ -33,10 +32,7 @@ LOGGING: dict[str, Any] = {
         "exactk": {"handlers": ["default"], "level": "INFO", "propagate": False},
     },
 }
-SHUTDOWN_SECONDS = 10
-STARTUP_SECONDS = (
-    60  # a worker that imports torch on a busy machine is slow, not dead: the supervisor must not kill it
-)
+FLUSH_SHARE = 0.3  # of the time to end, kept for the log once open requests are answered
 
 
 def serve(
@@ -48,9 +44,10 @@ def serve(
     log_level: str = "info",
     **settings: Any,
 ) -> None:
-    """Serve until told to stop (SIGINT, SIGTERM): open requests are answered and the log is flushed before leaving.
+    """Serve until told to stop (SIGINT, SIGTERM); then open requests are answered and the log is flushed.
 
-    Further arguments are fields of `Settings`. API keys come hashed from `keys_file` or EXACTK_API_KEYS.
+    That takes `shutdown_seconds` at most, whatever the workers do. Further arguments are fields of `Settings`. API keys
+    come hashed from `keys_file` or EXACTK_API_KEYS.
     """
     if workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}")
@@ -73,27 +70,20 @@ def serve(
             ws="none",
             http=LaneProtocol,
             proxy_headers=False,  # nothing here asks who the client is
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-            timeout_worker_healthcheck=STARTUP_SECONDS,
+            timeout_graceful_shutdown=max(int((1 - FLUSH_SHARE) * chosen.shutdown_seconds), 1),
         )
         name = f"[{host}]" if ":" in host else host
         log.info("exactk: http://%s:%d, %d worker(s)", name, listener.getsockname()[1], workers)
         if not is_loopback(host) and not hashes:
             log.warning("serving on %s without API keys: anyone who reaches this address may ask", host)
-        before = signal.signal(
-            signal.SIGTERM, lambda *_: None
-        )  # uvicorn sends it on, once it has ended gracefully
+        supervisor = Supervisor(config, [listener], workers, chosen.hang_seconds, chosen.shutdown_seconds)
         try:
-            if workers > 1:
-                Multiprocess(config, sockets=[listener]).run()
-            else:
-                uvicorn.Server(config).run(sockets=[listener])
-        except KeyboardInterrupt:
-            pass  # a graceful end was asked for and has happened
+            supervisor.run()
         finally:
-            signal.signal(signal.SIGTERM, before)
             os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
             os.environ.pop(ENVIRONMENT, None)
+    if supervisor.has_failed:
+        raise SystemExit(STARTUP_FAILURE)
 
 
 def check_folders(settings: Settings) -> None:
