@@ -25,6 +25,7 @@ from exactk.problem.rules.constraints import (
     Variety,
     Where,
 )
+from exactk.problem.ties import tie_keys
 
 Item = dict[str, Any]
 PRICES = [0.1, 0.2, 0.3, 0.7, 1.1, 2.5, 19.99, 5.0]
@@ -242,7 +243,9 @@ class Shelf:
             worths = [self.worth(order) for order in orders if self.is_valid(order)]
             if worths:
                 found.append((chosen, max(worths)))
-        return sorted(found, key=lambda one: (-round(one[1], 9), one[0]))
+        keys = tie_keys([item["item_id"] for item in self.items])
+        place = np.argsort(np.argsort(-keys)).tolist()
+        return sorted(found, key=lambda one: (-round(one[1], 9), sorted(place[p] for p in one[0])))
 
 
 def a_shelf(seed: int, kinds: tuple[str, ...], N: int, K: int, pairs: bool, whole: bool = True) -> Shelf:

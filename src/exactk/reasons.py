@@ -20,6 +20,7 @@ from exactk.errors import InfeasibleError, OutOfTimeError
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.problem.batch import Batch
+from exactk.problem.brief import with_request
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests
@@ -189,4 +190,5 @@ def _replaced(batch: Batch, b: int, request: Requests) -> Batch:
     group[b], cap[b] = -1, N
     group[b, :kept, :count] = request.group[0]
     cap[b, :kept] = request.cap[0]
-    return replace(batch, graph=graph, group=group, cap=cap)
+    brief = with_request(batch.brief, b, request.brief)
+    return replace(batch, graph=graph, group=group, cap=cap, brief=brief)

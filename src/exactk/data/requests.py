@@ -97,6 +97,7 @@ def request_batch(
         raise InputError("there is no request to answer")
     known = catalogue or Catalogue(_NO_ITEMS, _NO_USERS)
     rules = constraints or Constraints()
+    rules.refuse_functions_of_cards()
     B, N = len(requests), max(1, max(len(request.candidates) for request in requests))
     present = np.zeros((B, N), bool)
     item = np.zeros((B, N), np.int64)

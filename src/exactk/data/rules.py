@@ -70,6 +70,7 @@ class ItemRules:
         card_size: Int32[np.ndarray, "B"],
     ) -> Brief | None:
         """What the rules demand of whole cards; reads no column where they demand nothing."""
+        self.constraints.refuse_functions_of_cards()
         if not self.constraints.speak_of_cards:
             return None
         return self.constraints.brief(self.columns(item), present, card_size)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from exactk.errors import InputError
+from exactk.problem.brief import keeps
 from exactk.problem.graph import Requests
 
 
@@ -83,6 +84,10 @@ def valid_cards(requests: Requests, cards: Int[np.ndarray, "B K"]) -> Bool[np.nd
     valid: Bool[np.ndarray, "B"] = (
         right_size & in_reach & clique & holds_pins & _within_caps(requests, chosen)
     )
+    if requests.brief is not None:
+        chosen_in_order = [[p for p in card if 0 <= p < N] for card in cards.tolist()]
+        kept = [keeps(requests.brief, b, card) for b, card in enumerate(chosen_in_order)]
+        valid = valid & np.array(kept, bool)
     return valid
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64
@@ -143,6 +143,31 @@ def _places(parts: Sequence[Brief], none: Brief) -> dict[str, np.ndarray]:
         "slot_score": np.add.reduce([part.slot_score for part in parts]),
         "follows": np.logical_and.reduce(follows)[:, None] if follows else parts[0].follows,
     }
+
+
+def neutral(brief: Brief, b: int) -> Brief:
+    """The same with request b asked nothing: sums unbounded, no variety, no price, everyone in every place."""
+    plain = {
+        "lower": -ENDLESS, "upper": ENDLESS, "least": 0, "clash": False, "worth": 0.0, "eligible": True,
+        "slot_weight": 1.0, "slot_score": 0.0, "follows": True, "row_of": -1, "value_of": -1,
+    }  # fmt: skip
+    changed = {}
+    for name, value in plain.items():
+        changed[name] = getattr(brief, name).copy()
+        changed[name][b] = value
+    return brief._replace(**changed)
+
+
+def with_request(brief: Brief | None, b: int, lighter: Brief | None) -> Brief | None:
+    """A batch's brief with that of request b changed for a lighter one, of fewer demands and candidates."""
+    if brief is None:
+        return None
+    filled = Brief(*(array.copy() for array in neutral(brief, b)))
+    if lighter is not None:
+        for mine, its in zip(filled, lighter, strict=True):
+            inside: Any = (b, *(slice(size) for size in its.shape[1:]))
+            mine[inside] = its[0]
+    return filled
 
 
 def preferred(part: Brief, clash: Bool[np.ndarray, "B Q N N"], worth: float, once: bool) -> Brief:

@@ -6,17 +6,20 @@ Knows nothing of learning; reading lives in `problem/reading.py`, searching in `
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 
 from exactk.errors import ConfigError, ExactKError, InputError, OutOfTimeError
+from exactk.problem.brief import breaks, card_worth
 from exactk.problem.candidates import Wishes
 from exactk.problem.deadline import Deadline
-from exactk.problem.exact.cliques import Ranking, any_card, best, best_n
+from exactk.problem.exact.cliques import Ranking, any_card, arranged, best, best_n
 from exactk.problem.graph import Requests
+from exactk.problem.pleasing import pleasing
 from exactk.problem.reading import (
     Asked,
     Part,
@@ -31,6 +34,7 @@ from exactk.problem.rules import explain as explaining
 from exactk.problem.rules.columns import RequestError
 from exactk.problem.rules.explain import WhyNot
 from exactk.problem.rules.pairs import Allowed, Rule
+from exactk.problem.rules.prefer import Prefer
 from exactk.problem.rules.rule_set import Constraints
 from exactk.problem.rules.sheet import RuleSheet
 
@@ -38,12 +42,22 @@ PAIRS_AT_ONCE = 2**23  # a batch is solved in parts, so that its padded pair sco
 MOST_CARDS = 10_000  # of one request
 
 
+class Broken(NamedTuple):
+    """A preference that a card breaks: how often, and what that costs."""
+
+    rule: str
+    times: int
+    cost: float
+
+
 @dataclass(frozen=True)
 class Card:
-    """Exactly k items, every pair allowed. A card is a set; its items stand in the order in which they were offered.
+    """Exactly k items that keep every rule. A card is a set; its items stand in the order in which they were offered,
+    or, under rules on places (`Slots`), in the order of their places.
 
-    `bound` is proven: no valid card is worth more. `optimal` says that it is reached. `relaxed` names the
-    rules that were let go, `reasons` say why each other candidate is not in (with `explain=True`).
+    `bound` is proven: no valid card is worth more. `optimal` says that it is reached. `relaxed` names the rules that
+    were let go, `broken` the preferences the card breaks (`value` is less what that costs), `reasons` say why each
+    other candidate is not in (with `explain=True`).
     """
 
     items: tuple[Any, ...]
@@ -54,6 +68,7 @@ class Card:
     relaxed: tuple[str, ...] = ()
     request_id: Any = None
     reasons: tuple[WhyNot, ...] = ()
+    broken: tuple[Broken, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -61,7 +76,7 @@ class Card:
         return self.bound - self.value
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; `reasons` only where there are any."""
+        """Plain values, for JSON; `reasons` and `broken` only where there are any."""
         plain = {
             "items": list(self.items),
             "positions": list(self.positions),
@@ -74,7 +89,8 @@ class Card:
             "relaxed": list(self.relaxed),
         }
         reasons = {"reasons": [reason.as_dict() for reason in self.reasons]} if self.reasons else {}
-        return plain | reasons
+        broken = {"broken": [one._asdict() for one in self.broken]} if self.broken else {}
+        return plain | broken | reasons
 
 
 @dataclass(frozen=True)
@@ -188,7 +204,7 @@ def _solve_part(job: Job, start: int, stop: int) -> list[Any]:
             part.columns, job.sizes[here], part.present, include, exclude, job.asked.named, job.deadline
         )
         pairs = None if job.pairs is None else checked_pair_scores(job.pairs[here], N)
-        ranking = _ranked(requests, part.scores, pairs, job)
+        ranking = _ranked(requests, part.scores, pairs, job, part, rules.whole)
     except (RequestError, OutOfTimeError) as error:
         if stop - start > 1 and job.infeasible == "return":  # by halves, until those at fault stand alone
             half = (start + stop) // 2
@@ -227,14 +243,15 @@ def _answer(
 ) -> Any:
     """The card or cards of one request, after relaxing and explaining where that was asked and is needed."""
     relaxed: tuple[str, ...] = ()
+    rules = job.rules
     sheet: RuleSheet | None = None
     deadline = job.deadline_of_one()
     if not ranking.num_found[0]:
-        if not ranking.optimal[0]:
+        if not ranking.optimal[0] and not job.rules.whole:
             ranking = _any_card(requests, part, pairs, ranking, deadline)
         if not ranking.num_found[0]:
             if not ranking.optimal[0] and not job.relax:
-                return _refused(job, OutOfTimeError(_where(job, b) + explaining.NOT_SETTLED))
+                return _refused(job, OutOfTimeError(_where(job, b) + _unsettled(job.rules)))
             try:
                 sheet = _sheet(job, b, part, deadline)
                 let_go = explaining.relax(sheet, job.relax, deadline) if job.relax else None
@@ -244,9 +261,11 @@ def _answer(
             except OutOfTimeError as error:
                 return _refused(job, OutOfTimeError(f"{_where(job, b)}{error}"))
             relaxed, sheet = let_go
+            rules = Constraints(sheet.rules)
             stacked = None if pairs is None else pairs[None]
+            requests = sheet.requests(sheet.pieces())
             try:
-                ranking = _ranked(sheet.requests(sheet.pieces()), part.scores, stacked, job)
+                ranking = _ranked(requests, part.scores, stacked, job, part, sheet.whole)
             except RequestError as error:
                 raise InputError(f"{job.asked.name(b)}: {error.reason}") from None
     reasons: tuple[WhyNot, ...] = ()
@@ -260,7 +279,7 @@ def _answer(
             left_out = [p for p in np.flatnonzero(part.present[0]).tolist() if p not in best_card]
             reasons = tuple(WhyNot(ids[p], (), None, None, exact=False) for p in left_out)
     cards = tuple(
-        _card(job, b, part, ranking, rank, relaxed, reasons if rank == 0 else ())
+        _card(job, b, part, requests, rules, ranking, rank, relaxed, reasons if rank == 0 else ())
         for rank in range(int(ranking.num_found[0]))
     )
     return cards if job.n > 1 else cards[0]
@@ -270,6 +289,8 @@ def _card(
     job: Job,
     b: int,
     part: Part,
+    requests: Requests,
+    rules: Constraints,
     ranking: Ranking,
     rank: int,
     relaxed: tuple[str, ...],
@@ -287,7 +308,19 @@ def _card(
         relaxed=relaxed,
         request_id=None if job.asked.request_ids is None else job.asked.request_ids[b],
         reasons=reasons,
+        broken=broken_preferences(rules, requests, positions),
     )
+
+
+def broken_preferences(rules: Constraints, requests: Requests, card: Sequence[int]) -> tuple[Broken, ...]:
+    """The preferences that a card of one request breaks, in the order in which they were given."""
+    brief = requests.brief
+    if brief is None or not brief.num_preferences:
+        return ()
+    named = zip(rules.names, rules.rules, strict=True)
+    names = [name for name, rule in named if isinstance(rule, Prefer)]
+    told = zip(names, breaks(brief, 0, card), brief.worth[0].tolist(), strict=True)
+    return tuple(Broken(name, count, count * price) for name, count, price in told if count)
 
 
 def _ranked(
@@ -295,8 +328,19 @@ def _ranked(
     scores: Float64[np.ndarray, "B N"],
     pairs: Float64[np.ndarray, "B N N"] | None,
     job: Job,
+    part: Part,
+    whole: tuple[Rule, ...],
 ) -> Ranking:
     limit = job.search_limit(len(requests))
+    if whole:
+        each = [
+            pleasing(
+                requests.one(b), scores[b : b + 1], None if pairs is None else pairs[b : b + 1], whole,
+                part.row(b).columns, job.n, limit,
+            )
+            for b in range(len(requests))
+        ]  # fmt: skip
+        return Ranking(*(np.concatenate(arrays) for arrays in zip(*each, strict=True)))
     if job.n > 1:
         return best_n(requests, scores, pairs, n=job.n, time_limit=limit)
     found = best(requests, scores, pairs, time_limit=limit)
@@ -320,7 +364,8 @@ def _any_card(
     card, found, proven = any_card(requests, deadline)
     if not found[0]:
         return ranking._replace(optimal=proven)
-    weight = explaining.card_value(card[0].tolist(), part.scores[0], pairs)
+    card = arranged(requests, card, part.scores)
+    weight = card_worth(requests.brief, 0, card[0].tolist(), part.scores[0], pairs)
     return Ranking(card[:, None], np.array([[weight]]), np.ones(1, np.int64), ranking.bound, ranking.optimal)
 
 
@@ -334,6 +379,17 @@ def _sheet(job: Job, b: int, part: Part, deadline: Deadline) -> RuleSheet:
 
 def _where(job: Job, b: int) -> str:
     return "" if job.asked.single else f"{job.asked.name(b)}: "
+
+
+def _unsettled(rules: Constraints) -> str:
+    """No card, and no proof that there is none."""
+    if not rules.whole:
+        return explaining.NOT_SETTLED
+    names = ", ".join(rule.name for rule in rules.whole)
+    return (
+        f"none of the best cards that could be asked about pleases {names}; give it more time, "
+        "or say it with rules the engine can look into"
+    )
 
 
 def _refused(job: Job, error: ExactKError) -> ExactKError:

@@ -20,9 +20,10 @@ from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Fitted, Logs, Recommender, Setting, tuned
 from exactk.rivals.selection import scatter
 from exactk.rivals.training import Lesson, mean_loss, settings_for, train
-from exactk.search.feasible import Feasible
+from exactk.search.feasible import Feasible, mark
 from exactk.search.greedy import greedy_by_weight
 from exactk.search.improve import improve
+from exactk.search.lookahead import kept_sets
 from exactk.settings.config import RewardConfig
 from exactk.tensors import TensorBatch
 
@@ -97,7 +98,7 @@ class Exhaustive:
                 value = self.network(some, every.expand(len(some), -1, -1))
                 best = value.masked_fill(~valid_among(some, every), -torch.inf).argmax(1)
                 found[part, :size] = every[best]
-        return found
+        return Feasible.of(batch).placed(found.unsqueeze(1)).squeeze(1)
 
 
 def valid_among(batch: TensorBatch, cards: Int[Tensor, "C K"]) -> Tensor:
@@ -110,6 +111,9 @@ def valid_among(batch: TensorBatch, cards: Int[Tensor, "C K"]) -> Tensor:
         same = (group.unsqueeze(-1) == group.unsqueeze(-2)) & (group >= 0).unsqueeze(-2)
         counted = (same.sum(-1) <= batch.cap[:, c, None, None]) | (group < 0)
         valid &= counted.all(-1)
+    if batch.brief is not None:
+        sets = mark(cards.unsqueeze(0), batch.item.shape[1]).expand(len(batch), -1, -1)
+        valid &= kept_sets(batch.requests(), sets, valid)
     return valid
 
 

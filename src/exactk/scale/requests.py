@@ -128,6 +128,7 @@ class RequestTables:
             pinned=np.zeros(row.shape, bool),
             group=group,
             cap=cap,
+            brief=self.rules.brief(row, present, card_size.astype(np.int32)),
             user_features=None if self.user_features is None else self.user_features[user],
             item_features=None if self.item_features is None else self.item_features[known],
         )

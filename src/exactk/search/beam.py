@@ -53,7 +53,7 @@ def beam(steps: Steps[Any], feasible: Feasible, width: int, temperature: float =
         if not final:
             state = steps.advance(take_rows(state, parent), position)
     missing = width - total.shape[1]
-    cards = prefix.cards.masked_fill((total == -torch.inf).unsqueeze(-1), -1)
+    cards = feasible.placed(prefix.cards).masked_fill((total == -torch.inf).unsqueeze(-1), -1)
     return Beams(
         torch.nn.functional.pad(cards, (0, 0, 0, missing), value=-1),
         torch.nn.functional.pad(total, (0, missing), value=-torch.inf),

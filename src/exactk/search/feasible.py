@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -59,6 +60,10 @@ class Feasible:
             open_ = open_ & ((batch.cap.unsqueeze(-1) > 0) | (batch.group < 0)).all(1)
         pinned = batch.pinned.any(-1)
         safe = (open_.sum(-1) > shut) & ~pinned
+        if (
+            batch.brief is not None
+        ):  # sums, variety and places: only the exact engine knows what they leave open
+            safe = torch.zeros_like(safe)
         facts = batch.facts
         if facts is None:  # one look at the device for everything that steers Python
             sizes = batch.card_size
@@ -140,6 +145,15 @@ class Feasible:
             allowed.append(self.allowed(prefix))
         return torch.stack(allowed, 2)
 
+    def placed(self, cards: Int[Tensor, "B S K"]) -> Int[Tensor, "B S K"]:
+        """Finished cards in an order of place, where cards have places; as they were written, where they have none."""
+        if self.batch.brief is None or not self.batch.brief.has_slots:
+            return cards
+        from exactk.problem.exact import cliques
+
+        each = [cliques.arranged(self._requests, cards[:, s].cpu().numpy()) for s in range(cards.shape[1])]
+        return torch.from_numpy(np.stack(each, 1)).to(cards.device)
+
     def live(self, step: int) -> Bool[Tensor, "B 1"]:
         """Requests whose card is unfinished before choice number `step` (0 is the first)."""
         return (self.batch.card_size > step).unsqueeze(1)
@@ -159,6 +173,8 @@ class Feasible:
             candidates = torch.where(num_waiting > 0, candidates & waiting, candidates)
             possible = possible & (num_waiting <= needed + 1)
             sure = sure & (num_waiting == 0) | (needed <= 0)
+        if self.batch.brief is not None:
+            sure = torch.zeros_like(sure)
         candidates = candidates & possible
         doubtful = (candidates & ~(sure | self.safe[:, None, None])).any(-1)  # B S
         if not doubtful.any():

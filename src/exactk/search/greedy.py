@@ -25,7 +25,7 @@ def greedy(steps: Steps[Any], feasible: Feasible) -> Int[Tensor, "B K"]:
         prefix = feasible.extend(prefix, position)
         if t + 1 < feasible.longest:
             state = steps.advance(state, position)
-    return prefix.cards.squeeze(1)
+    return feasible.placed(prefix.cards).squeeze(1)
 
 
 def greedy_by_weight(weights: Float[Tensor, "B N"], feasible: Feasible) -> Int[Tensor, "B K"]:
@@ -39,4 +39,4 @@ def greedy_by_weight(weights: Float[Tensor, "B N"], feasible: Feasible) -> Int[T
         if feasible.ragged:
             position = position.where(feasible.live(t), -1)
         prefix = feasible.extend(prefix, position)
-    return prefix.cards.squeeze(1)
+    return feasible.placed(prefix.cards).squeeze(1)

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exactk.search.feasible import mark, same_group
+from exactk.search.feasible import Feasible, mark, same_group
+from exactk.search.lookahead import kept_sets
 from exactk.tensors import TensorBatch
 
 Value = Callable[[Int[Tensor, "B S K"]], Float[Tensor, "B S"]]
@@ -45,7 +46,7 @@ def improve(
         chosen = swapped[torch.arange(B, device=cards.device), which]
         cards = chosen.where(better.unsqueeze(-1), cards)
         worth = best.where(better, worth)
-    return cards
+    return Feasible.of(batch).placed(cards.unsqueeze(1)).squeeze(1)
 
 
 def swaps(cards: Int[Tensor, "B K"], num_positions: int) -> Int[Tensor, "B E K"]:
@@ -74,4 +75,6 @@ def valid_swaps(batch: TensorBatch, cards: Int[Tensor, "B K"]) -> Bool[Tensor, "
         counts = beside.sum(1, keepdim=True) - beside  # of the others
         full = (counts >= batch.cap[:, None, :, None]) & (batch.group >= 0).unsqueeze(1)
         valid = valid & ~full.any(2)
+    if batch.brief is not None:
+        valid = valid & kept_sets(batch.requests(), mark(swaps(cards, N), N), valid.flatten(1)).view_as(valid)
     return valid

@@ -51,3 +51,18 @@ def ask_engine(
     result = np.zeros(chosen.shape, bool)
     result[request, row] = answers
     return torch.from_numpy(result).to(chosen.device)
+
+
+def kept_sets(
+    requests: Requests, sets: Bool[Tensor, "B S N"], asked: Bool[Tensor, "B S"]
+) -> Bool[Tensor, "B S"]:
+    """Which of the full cards asked about are valid under a brief: they can be completed, as they are complete."""
+    from exactk.problem.exact import cliques
+
+    wanted = asked.cpu().numpy()
+    kept = np.zeros_like(wanted)
+    for b in range(len(wanted)):
+        tried = np.flatnonzero(wanted[b])
+        held = sets[b].cpu().numpy()[tried]
+        kept[b, tried] = cliques.can_complete(requests.rows(np.full(len(tried), b)), held)
+    return torch.from_numpy(kept).to(asked.device)

@@ -59,6 +59,10 @@ class CompiledDecoder:
     @torch.no_grad()
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One valid card per request, positions in order of choice, -1 beyond a card's size."""
+        if (
+            batch.brief is not None
+        ):  # the kernel knows pairs and caps; completion under a brief is the exact engine's
+            return self._by_model(batch)
         B, N = batch.item.shape
         requests = batch.requests()
         sizes = requests.card_size

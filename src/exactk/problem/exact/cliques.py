@@ -12,14 +12,23 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from exactk.errors import ConfigError, InputError
+from exactk.problem.brief import Brief
 from exactk.problem.compiling import num_cores
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.best import best_nodes_each, best_pairs_each
+from exactk.problem.exact.briefs import (
+    arrange_each,
+    best_briefs_each,
+    completable_briefs_each,
+    exists_briefs_each,
+)
 from exactk.problem.exact.count import count_each
 from exactk.problem.exact.exists import FOUND, OUT_OF_TIME, completable_each, exists_each
 from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import RequestError
+
+NO_PAIRS = np.empty((0, 0, 0))
 
 
 class Solutions(NamedTuple):
@@ -96,6 +105,10 @@ def _existence(
     answer = np.empty(len(chosen), np.int64)
     limit = np.inf if time_limit is None else float(time_limit)
     given = (_plain(chosen), _plain(requests.group), _plain(requests.cap))
+    if requests.brief is not None:
+        asked = (*_brief_arrays(requests), _plain(chosen))
+        _each(exists_briefs_each, 4, *asked, limit, deadline.ends, cards, answer)
+        return answer
     _each(exists_each, 32, *_arrays(requests), *given, limit, deadline.ends, cards, answer)
     return answer
 
@@ -103,6 +116,9 @@ def _existence(
 def completable(requests: Requests, chosen: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N"]:
     """The positions outside `chosen` that may be chosen next so that a valid card can still be completed."""
     answer = np.empty(chosen.shape, np.bool_)
+    if requests.brief is not None:
+        _each(completable_briefs_each, 2, *_brief_arrays(requests), _plain(chosen), answer)
+        return answer
     _each(
         completable_each,
         16,
@@ -117,6 +133,8 @@ def completable(requests: Requests, chosen: Bool[np.ndarray, "B N"]) -> Bool[np.
 
 def count(requests: Requests) -> Int64[np.ndarray, "B"]:
     """How many valid cards each request has, 2**63 - 1 standing for more. Enumerates: a billion cards take seconds."""
+    if requests.brief is not None:
+        raise ConfigError("count knows rules on pairs and caps alone, not counts, totals, variety or places")
     answer = np.empty(len(requests.graph), np.int64)
     _each(count_each, 4, *_arrays(requests), _plain(requests.group), _plain(requests.cap), answer)
     return answer
@@ -160,8 +178,16 @@ def best_n(
     fault = np.empty((B, 2), np.int64)
     limit = np.inf if time_limit is None else float(time_limit)
     keys = np.empty((B, 0), np.int64) if requests.tie_key is None else _plain(requests.tie_key)
-    given = (*_arrays(requests), _plain(requests.group), _plain(requests.cap), keys, _plain(node_weights))
     answer = (cards, weights, found, bound, complete, fault)
+    if requests.brief is not None:
+        pair = NO_PAIRS if pair_weights is None else _plain(pair_weights)
+        faults = _each(
+            best_briefs_each, 2, *_brief_arrays(requests), keys, _plain(node_weights), pair, limit, *answer, cores=cores
+        )  # fmt: skip
+        if faults:
+            _complain(requests, fault, node_weights, pair_weights)
+        return Ranking(cards, weights, found, bound, complete)
+    given = (*_arrays(requests), _plain(requests.group), _plain(requests.cap), keys, _plain(node_weights))
     if pair_weights is None:
         faults = _each(best_nodes_each, 4, *given, limit, *answer, cores=cores)
     else:
@@ -227,14 +253,33 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 
 def _arrays(requests: Requests) -> tuple[np.ndarray, ...]:
-    if requests.brief is not None:
-        raise ConfigError("this search knows rules on pairs and caps alone")
     return (
         _plain(requests.graph),
         _plain(requests.present),
         _plain(requests.card_size),
         _plain(requests.pinned),
     )
+
+
+def _brief_arrays(requests: Requests) -> tuple[Any, ...]:
+    brief = requests.brief
+    assert brief is not None
+    plain = Brief(*map(_plain, brief))
+    return (*_arrays(requests), _plain(requests.group), _plain(requests.cap), plain)
+
+
+def arranged(
+    requests: Requests,
+    cards: Int64[np.ndarray, "B K"],
+    node_weights: Float64[np.ndarray, "B N"] | None = None,
+) -> Int64[np.ndarray, "B K"]:
+    """Cards found as sets, in their best order of place where cards have places; without weights any allowed one."""
+    if requests.brief is None or not requests.brief.has_slots:
+        return cards
+    node = np.zeros(requests.present.shape) if node_weights is None else _plain(node_weights)
+    ordered = cards.astype(np.int64)
+    _each(arrange_each, 16, _plain(requests.card_size), Brief(*map(_plain, requests.brief)), node, ordered)
+    return ordered
 
 
 def _each(kernel: Any, grain: int, *arrays: Any, cores: int | None = None) -> int:

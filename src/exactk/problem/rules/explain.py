@@ -15,15 +15,19 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from exactk.errors import ConfigError, InfeasibleError, OutOfTimeError
+from exactk.problem.brief import card_worth
 from exactk.problem.candidates import Wishes
 from exactk.problem.deadline import ENDLESS, Deadline
-from exactk.problem.exact.cliques import best
+from exactk.problem.exact.cliques import Solutions, best
 from exactk.problem.graph import Requests
+from exactk.problem.pleasing import pleasing
 from exactk.problem.rules.columns import Columns, nearest
 from exactk.problem.rules.rule_set import Constraint, Constraints
 from exactk.problem.rules.sheet import Piece, RuleSheet
 
-PAIRS_IN_TIME = 2**16  # weighed between two looks at the clock: four items of 128, one of 400 takes 0.1 s to set up
+PAIRS_IN_TIME = (
+    2**16
+)  # weighed between two looks at the clock: four items of 128, one of 400 takes 0.1 s to set up
 PINNED_AT_ONCE = 2**22  # pairs weighed in one call when every item left out is tried: 32 MiB of weights
 NOT_SETTLED = "no valid card was found in the time given, nor proven that there is none; give more time"
 MOST_NAMED = 8  # in a message for people; the error itself holds them all
@@ -201,8 +205,8 @@ def why_not(
     """
     left_out = [p for p in np.flatnonzero(sheet.present).tolist() if p not in set(card)]
     asked = left_out if positions is None else [p for p in positions if p in left_out]
-    value = card_value(card, node_weights, pair_weights)
     request = sheet.requests(sheet.pieces())
+    value = card_worth(request.brief, 0, card, node_weights, pair_weights)
     N = len(sheet.present)
     reasons: list[WhyNot] = []
     at_once = max(1, PINNED_AT_ONCE // N**2)
@@ -217,12 +221,8 @@ def why_not(
             ]
             continue
         begun = time.monotonic()
-        found = best(
-            _pinned(request, part),
-            np.tile(node_weights, (len(part), 1)),
-            None if pair_weights is None else np.tile(pair_weights, (len(part), 1, 1)),
-            deadline.part(1 / (len(asked) - start)).limit(),
-        )
+        limit = deadline.part(1 / (len(asked) - start)).limit()
+        found = _best_with(sheet, request, part, node_weights, pair_weights, limit)
         took = max(took, time.monotonic() - begun)
         for row, position in enumerate(part):
             cost = instead = None
@@ -244,6 +244,36 @@ def why_not(
                 )
             )
     return tuple(reasons)
+
+
+def _best_with(
+    sheet: RuleSheet,
+    request: Requests,
+    positions: Sequence[int],
+    node_weights: Float64[np.ndarray, "N"],
+    pair_weights: Float64[np.ndarray, "N N"] | None,
+    time_limit: float | None,
+) -> Solutions:
+    """The best card with each of these positions; functions of whole cards are asked, too."""
+    asked = _pinned(request, positions)
+    node = np.tile(node_weights, (len(positions), 1))
+    pair = None if pair_weights is None else np.tile(pair_weights, (len(positions), 1, 1))
+    if not sheet.whole:
+        return best(asked, node, pair, time_limit)
+    each = [
+        pleasing(
+            asked.one(b),
+            node[:1],
+            pair if pair is None else pair[:1],
+            sheet.whole,
+            sheet.columns,
+            1,
+            time_limit,
+        )
+        for b in range(len(positions))
+    ]
+    card, weight, num_found, bound, optimal = (np.concatenate(arrays) for arrays in zip(*each, strict=True))
+    return Solutions(card[:, 0], weight[:, 0], bound, optimal, num_found > 0)
 
 
 def card_value(

@@ -230,6 +230,19 @@ class Constraints:
         return joined([part for part in parts if part is not None])
 
     @property
+    def whole(self) -> tuple[Any, ...]:
+        """The rules that are functions of whole cards: searches ask them last, of cards they found."""
+        return tuple(rule for rule in self.rules if getattr(rule, "on", "pairs") == "card")
+
+    def refuse_functions_of_cards(self) -> None:
+        """Models write cards item by item: a function of the finished card tells them nothing on the way."""
+        if self.whole:
+            raise ConfigError(
+                f'rule "{self.whole[0].name}" is a function of whole cards, which `exactk.solve` alone asks; '
+                "for a model, say it with count, total, variety or slots, or with a function of pairs"
+            )
+
+    @property
     def speak_of_cards(self) -> bool:
         """Whether some rule is about more than pairs and caps."""
         return any(not rule.speaks_of_pairs for rule in self.rules)

@@ -5,20 +5,26 @@ Knows how to ask the exact engine whether some of them can be met together; draw
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
+from exactk.problem.brief import Brief, joined, keeps
 from exactk.problem.candidates import Wishes, wished_positions
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.cliques import any_card
 from exactk.problem.graph import Requests
+from exactk.problem.pleasing import pleasing
 from exactk.problem.rules.columns import Columns
+from exactk.problem.rules.pairs import Rule
+from exactk.problem.rules.places import Slots
 from exactk.problem.rules.rule_set import Constraint, Constraints
 from exactk.problem.ties import tie_keys
+
+MOST_SIZES = 64  # of cards tried where any size will do
 
 
 class Piece(NamedTuple):
@@ -42,7 +48,10 @@ class RuleSheet:
     exclude: Bool[np.ndarray, "N"]
     card_size: int
     item_ids: tuple[Any, ...]
+    columns: Columns
+    lenient: tuple[Constraint, ...]
     tie_key: Int64[np.ndarray, "N"] | None = None
+    briefs: dict[tuple[Constraint, int], Brief | None] = field(default_factory=dict)  # made so far, by size
 
     @classmethod
     def of(
@@ -59,10 +68,7 @@ class RuleSheet:
         """Lay out a request that `Constraints.requests` accepted (columns with B = 1)."""
         pinned, barred = wished_positions(columns, present, include, exclude)
         # Rules were satisfied with the values of the candidates that remain; an excluded one may lack some.
-        lenient = [
-            replace(rule, missing="allow") if getattr(rule, "missing", None) == "error" else rule  # type: ignore[type-var]
-            for rule in constraints.rules
-        ]
+        lenient = tuple(rule.lenient() for rule in constraints.rules)
         R, N = len(lenient), present.shape[1]
         group = np.full((R, N), -1, np.int32)
         for r, rule in enumerate(lenient):
@@ -82,6 +88,8 @@ class RuleSheet:
             exclude=barred[0],
             card_size=card_size,
             item_ids=tuple(columns["item_id"][0].tolist()),
+            columns=columns,
+            lenient=lenient,
             tie_key=tie_keys(columns["item_id"][0]) if ties_by_id else None,
         )
 
@@ -103,8 +111,11 @@ class RuleSheet:
         must = "must be" if piece.kind == "include" else "must not be"
         return f"{self.item_ids[piece.at]!r} {must} in the card"
 
-    def requests(self, demands: Collection[Piece]) -> Requests:
-        """The request with only these demands; without its size, a card of the included items will do."""
+    def requests(self, demands: Collection[Piece], card_size: int | None = None) -> Requests:
+        """The request with only these demands; without its size, a card of the included items will do.
+
+        `card_size`: a card of so many items instead.
+        """
         N = len(self.present)
         rules = [piece.at for piece in demands if piece.kind == "rule"]
         graph = (
@@ -120,6 +131,7 @@ class RuleSheet:
             elif piece.kind == "exclude":
                 present[piece.at] = False
         size = self.card_size if Piece("size") in demands else int(pinned.sum())
+        size = size if card_size is None else card_size
         capping = [r for r in rules if self.cap[r] < N]
         return Requests(
             graph=graph[None],
@@ -128,16 +140,61 @@ class RuleSheet:
             pinned=pinned[None],
             group=self.group[capping][None],
             cap=self.cap[capping][None],
+            brief=joined([part for r in rules if (part := self._brief(r, size)) is not None]),
             tie_key=None if self.tie_key is None else self.tie_key[None],
         )
 
     def feasible(self, demands: Collection[Piece], deadline: Deadline = ENDLESS) -> bool | None:
-        """Whether a card meets these demands; None where the deadline came before that was proven."""
-        requests = self.requests(demands)
+        """Whether a card meets these demands; None where the deadline came before that was proven.
+
+        Without its size a card of any size will do.
+        """
+        rules = [self.rules[piece.at] for piece in demands if piece.kind == "rule"]
+        sizes: Iterator[int | None] = iter([None])
+        if Piece("size") not in demands and any(not rule.speaks_of_pairs for rule in rules):
+            sizes = self._sizes(rules, demands)
+        whole = Constraints(tuple(rules)).whole
+        answer: bool | None = False
+        for size in sizes:
+            found = self._has_card(self.requests(demands, size), whole, deadline)
+            if found:
+                return True
+            answer = None if found is None else answer
+        return answer
+
+    def _sizes(self, rules: Collection[Constraint], demands: Collection[Piece]) -> Iterator[int]:
+        """Card sizes that may do, the nearest to the one asked for first: places are known up to that one."""
+        least = sum(piece.kind == "include" for piece in demands)
+        most = min(int(self.present.sum()), max(MOST_SIZES, self.card_size))
+        if any(isinstance(rule, Slots) for rule in rules):
+            most = min(most, self.card_size)
+        return iter(sorted(range(least, most + 1), key=lambda size: abs(size - self.card_size)))
+
+    def _has_card(self, requests: Requests, whole: tuple[Rule, ...], deadline: Deadline) -> bool | None:
         if requests.card_size[0] == 0:
-            return True
+            empty = requests.brief is None or keeps(requests.brief, 0, ())
+            return empty and all(rule.pleased(self.columns, 0, ()) for rule in whole)
+        if whole:
+            scores, left = np.zeros((1, len(self.present))), None if deadline is ENDLESS else deadline.left
+            ranking = pleasing(requests, scores, None, whole, self.columns, 1, left)
+            return bool(ranking.num_found[0]) or (False if ranking.optimal[0] else None)
         answer = any_card(requests, deadline)
         return bool(answer.found[0]) if answer.proven[0] else None
+
+    def _brief(self, r: int, size: int) -> Brief | None:
+        """What a rule demands of a card of this size, worked out once."""
+        rule = self.lenient[r]
+        if rule.speaks_of_pairs:
+            return None
+        if (rule, size) not in self.briefs:
+            sizes = np.array([size], np.int32)
+            self.briefs[rule, size] = rule.brief(self.columns, self.present[None], sizes)
+        return self.briefs[rule, size]
+
+    @property
+    def whole(self) -> tuple[Rule, ...]:
+        """The rules that are functions of whole cards."""
+        return Constraints(self.rules).whole
 
     def including(self, position: int) -> RuleSheet:
         """The same request, one more item demanded."""
@@ -155,4 +212,5 @@ class RuleSheet:
             allowed=self.allowed[kept],
             group=self.group[kept],
             cap=self.cap[kept],
+            lenient=tuple(self.lenient[r] for r in kept),
         )

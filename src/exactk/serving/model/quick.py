@@ -110,6 +110,7 @@ class QuickBatches:
         constraints, user_index = self.fitted.constraints, self.fitted.vocabulary.user_index
         columns = {name: values[rows] for name, values in self.columns.items()}
         group, cap = constraints.caps(columns, present)
+        sizes = np.array([request.k for request in requests], np.int32)
         return Found(
             rows=rows,
             user=np.array([user_index(request.user_id) for request in requests], np.int64),
@@ -117,10 +118,11 @@ class QuickBatches:
             requests=Requests(
                 graph=self._graph(columns, present),
                 present=present,
-                card_size=np.array([request.k for request in requests], np.int32),
+                card_size=sizes,
                 pinned=np.zeros((B, N), bool),
                 group=group,
                 cap=cap,
+                brief=constraints.brief(columns, present, sizes),
             ),
         )
 
@@ -143,6 +145,7 @@ class QuickBatches:
             pinned=asked.pinned,
             group=asked.group,
             cap=asked.cap,
+            brief=asked.brief,
             user_features=found.user_features,
             item_features=features,
         )

@@ -16,7 +16,7 @@ from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.problem.graph import complete_graph
-from exactk.problem.rules.constraints import Forbid, TitleDistance
+from exactk.problem.rules.constraints import Forbid, TitleDistance, Variety
 from exactk.problem.solving import solve
 from exactk.serving.model.quick import fill_complete, part_equals
 from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
@@ -27,7 +27,8 @@ def warm_engine() -> None:
     """Load what any request may need before the first one comes: with and without pairs, titles, reasons, a refusal."""
     items = {"item_id": [0, 1, 2], "title": ["wool scarf", "wool scarves", "snow boots"]}
     pairs = np.zeros((3, 3))
-    for rules in (TitleDistance(0.5), Forbid([(0, 1), (0, 2), (1, 2)])):
+    briefs = Variety("item_id", at_least=2), Variety("item_id", at_least=3)  # of two items: the second blocks
+    for rules in (TitleDistance(0.5), Forbid([(0, 1), (0, 2), (1, 2)]), *briefs):
         for weights in (None, pairs):
             solve(
                 [1.0, 2.0, 3.0], 2, weights, constraints=rules, items=items, explain=True, infeasible="return",

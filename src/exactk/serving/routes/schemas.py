@@ -170,6 +170,9 @@ class SolveAnswer(BaseModel):
     gap: float | None = Field(description="bound - value; 0 is a proof of optimality.", examples=[0.0])
     optimal: bool
     relaxed: list[str] = Field(description="Rules given up to find a card.")
+    broken: list[dict[str, Any]] | None = Field(
+        None, description="Preferences the card breaks: rule, times, cost. Left out where there are none."
+    )
     reasons: list[dict[str, Any]] | None = Field(None, description="Of each item left out: why.")
     unfinished: list[str] = Field(description="What the budget was too short for.", examples=[[]])
     ms: float

@@ -20,7 +20,7 @@ from exactk.errors import InputError, OutOfTimeError
 from exactk.problem.deadline import Deadline
 from exactk.problem.exact import cliques
 from exactk.problem.rules.constraints import Constraints
-from exactk.problem.solving import Card, solve
+from exactk.problem.solving import Card, broken_preferences, solve
 from exactk.serving.http.wire import (
     Clock,
     as_json,
@@ -145,6 +145,7 @@ def _straight(asked: SolveRequest, deadline: Deadline) -> Card | None:
         value=float(solution.weight[0]),
         bound=float(solution.bound[0]),
         optimal=bool(solution.optimal[0]),
+        broken=broken_preferences(constraints, requests, positions),
     )
 
 

@@ -1,0 +1,144 @@
+"""A good card under a brief to begin the search with: greedy picks, then swaps that mend what is broken, and gain.
+
+Knows no bounds and promises nothing: what it cannot mend is left to the search.
+"""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+import numpy as np
+
+from exactk.problem.exact.bits import compiled
+from exactk.problem.exact.places import seat
+from exactk.problem.exact.start import join, largest, shift, stands
+from exactk.problem.exact.wants import wear
+
+MOST_SWAPS = 200
+
+
+@compiled
+@no_type_check
+def row_fault(w, r, total, scale, heavy):
+    """What a row's sum costs: its price where it is a preference, a heavy one where it is a rule."""
+    over = max(w.lower[r] - total, total - w.upper[r], np.int64(0))
+    if over == 0:
+        return 0.0
+    p = w.row_of[r]
+    if p < 0:
+        return heavy * (1.0 + over / scale[r])
+    return w.worth[p] * (1.0 if w.once[p] else np.float64(over))
+
+
+@compiled
+@no_type_check
+def variety_fault(w, v, distinct, heavy):
+    """The same for a variety row."""
+    short = max(w.least[v] - distinct, np.int64(0))
+    if short == 0:
+        return 0.0
+    p = w.value_of[v]
+    if p < 0:
+        return heavy * (1.0 + short)
+    return w.worth[p] * (1.0 if w.once[p] else np.float64(short))
+
+
+@compiled
+@no_type_check
+def faults(w, totals, out, into, scale, heavy):
+    """What is broken after a swap (`out` and `into` -1: as it is)."""
+    cost = 0.0
+    for r in range(len(w.lower)):
+        total = totals[r]
+        if out >= 0:
+            total += w.coefficient[r, into] - w.coefficient[r, out]
+        cost += row_fault(w, r, total, scale, heavy)
+    for v in range(len(w.least)):
+        distinct = w.distinct[v]
+        if out >= 0 and w.code[v, out] != w.code[v, into]:
+            gone, come = w.code[v, out], w.code[v, into]
+            distinct -= gone >= 0 and w.wear[v, gone] == 1
+            distinct += come >= 0 and w.wear[v, come] == 0
+        cost += variety_fault(w, v, distinct, heavy)
+    return cost
+
+
+@compiled
+@no_type_check
+def unseated(w, picks, out, into):
+    """How many of a card, `into` in place of `out` (-1: as it is), find no place."""
+    if not w.places:
+        return 0
+    for s in range(w.size):
+        w.owner[s] = 0
+    lost = 0
+    for k in range(len(w.held_may) + len(picks)):
+        if k < len(w.held_may):
+            mask = w.held_may[k]
+        else:
+            i = picks[k - len(w.held_may)]
+            mask = w.may[into if i == out else i]
+        lost += mask == 0 or not seat(mask, w.owner, w.parent, w.queue)
+    return lost
+
+
+@compiled
+@no_type_check
+def brief_start(w, row_sums, pairs, label, room, first_gain, guided, first, heavy, slack, picks, totals):
+    """Fill `picks`, begun with candidate `first`; True where rules are kept (rows, varieties, seats; not neighbours).
+
+    `guided` steers the greedy picks, `first_gain` is what swaps weigh by.
+    """
+    m = len(first_gain)
+    M = len(w.lower)
+    used = np.zeros(len(room), np.int64)
+    gain = guided.copy()
+    i = first
+    for depth in range(len(picks)):
+        if depth > 0:
+            i = largest(gain)
+        if gain[i] == -np.inf:
+            return False
+        picks[depth] = i
+        join(pairs, label, room, used, i, gain)
+    scale = np.empty(M)
+    for r in range(M):
+        totals[r] = row_sums[r]
+        scale[r] = 1.0
+        for j in range(m):
+            scale[r] = max(scale[r], abs(np.float64(w.coefficient[r, j])))
+    gain, blocked, used = first_gain.copy(), np.zeros(m, np.int64), np.zeros(len(room), np.int64)
+    for k in range(len(picks)):
+        shift(pairs, label, picks[k], 1, gain, blocked, used)
+        wear(w, picks[k], 1)
+        for r in range(M):
+            totals[r] += w.coefficient[r, picks[k]]
+    bad = faults(w, totals, -1, -1, scale, heavy) + heavy * unseated(w, picks, -1, -1)
+    swaps, better = 0, True
+    while better and swaps < MOST_SWAPS:
+        better = False
+        for k in range(len(picks)):
+            out = picks[k]
+            best, most, worst = out, gain[out] - bad + slack, bad
+            for j in range(m):
+                worth = gain[j] if pairs[out, j] == -np.inf else gain[j] - pairs[out, j]
+                if worth <= most or not stands(pairs, blocked, label, room, used, out, j):
+                    continue
+                cost = faults(w, totals, out, j, scale, heavy)
+                if worth - cost > most:
+                    cost += heavy * unseated(w, picks, out, j)
+                    if worth - cost > most:
+                        best, most, worst = j, worth - cost, cost
+            if best != out:
+                shift(pairs, label, out, -1, gain, blocked, used)
+                shift(pairs, label, best, 1, gain, blocked, used)
+                wear(w, out, -1)
+                wear(w, best, 1)
+                for r in range(M):
+                    totals[r] += w.coefficient[r, best] - w.coefficient[r, out]
+                picks[k], bad = best, worst
+                better = True
+                swaps += 1
+    for k in range(len(picks)):
+        wear(w, picks[k], -1)
+    return bad < heavy
