@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from exactk.learning.fit import Step, Task, fit
-from exactk.learning.pace import FitSettings
+from exactk.learning.optimiser import FitSettings
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of

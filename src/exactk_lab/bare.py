@@ -24,7 +24,7 @@ from torch import Generator, Tensor
 from exactk.errors import ConfigError, InputError
 from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import Step, Task, fit
-from exactk.learning.pace import fit_settings
+from exactk.learning.optimiser import fit_settings
 from exactk.learning.progress import Figures
 from exactk.learning.rlfd import estimated_rewards, policy_step
 from exactk.models.pairvalue import PairValue

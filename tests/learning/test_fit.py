@@ -19,7 +19,7 @@ from torch import Generator, Tensor, nn
 
 from exactk.errors import ConfigError
 from exactk.learning.fit import DivergedError, Step, Task, TrainingStopped, fit
-from exactk.learning.pace import FitSettings, learning_rate
+from exactk.learning.optimiser import FitSettings, learning_rate
 from exactk.learning.progress import MetricsFile
 from exactk.tensors import TensorBatch
 from made import complete_batch

@@ -11,11 +11,10 @@ from torch import Generator, Tensor, nn
 
 from exactk.errors import ConfigError
 from exactk.learning.decide import PairValueSearch, PolicyWriter
-from exactk.learning.explore import Baseline
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.losses import reward_loss
-from exactk.learning.pace import FitSettings
-from exactk.learning.rlfd import policy_step, shuffled
+from exactk.learning.optimiser import FitSettings
+from exactk.learning.rlfd import Baseline, policy_step, shuffled
 from exactk.learning.tasks import shown_the_best
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue

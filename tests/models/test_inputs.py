@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from exactk.errors import ConfigError, InputError
-from exactk.models.initial import initialise
-from exactk.models.inputs import CommonVectors, InputLayer, Vectors
+from exactk.models.inputs import CommonVectors, InputLayer, Vectors, initialise
 from exactk.settings.config import InputSizes
 from made import complete_batch
 

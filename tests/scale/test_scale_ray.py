@@ -25,9 +25,8 @@ from exactk.data.dataset import Dataset
 from exactk.errors import ConfigError
 from exactk.recommender import Recommender
 from exactk.scale.building import build_parts
-from exactk.scale.cluster import cluster
+from exactk.scale.cluster import Placement, cluster
 from exactk.scale.deployment import deployed
-from exactk.scale.placing import Placement
 from exactk.scale.score import score
 from exactk.scale.scoring import Job
 from exactk.scale.training import Lesson, learn, train

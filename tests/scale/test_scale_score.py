@@ -20,7 +20,7 @@ from exactk.data.rules import ItemRules
 from exactk.errors import ConfigError, DataError, MissingExtraError
 from exactk.problem.rules.constraints import Constraints, Distinct, TitleDistance
 from exactk.recommender import Recommender
-from exactk.scale.placing import Placement
+from exactk.scale.cluster import Placement
 from exactk.scale.plan import Part, files_of, parts_of
 from exactk.scale.score import score
 from exactk.scale.scoring import Job

@@ -51,7 +51,7 @@ def compare(
     from exactk.evaluation.figures import value_against_latency
     from exactk.evaluation.machine import this_machine
     from exactk.evaluation.verdict import markdown, studio_table
-    from exactk.settings.budget import QUICK, Budget
+    from exactk.settings.config import QUICK, Budget
 
     named = [name for name in methods or methods_for(quick) if name not in skip]
     chosen: list[Any] = [*named, *map(Existing.load, models)]

@@ -157,7 +157,7 @@ def build_frame(
     told = _told(columns_file, column_map(columns))
     if on_ray or impressions.is_dir():
         from exactk.scale.building import Reading, build_parts
-        from exactk.scale.placing import Placement
+        from exactk.scale.cluster import Placement
 
         draft = str(out.absolute().with_name(f".{out.name}.reading"))
         refuse = bad_rows == "error"

@@ -63,7 +63,7 @@ def train(
     folder = run or out.with_name(out.name + ".run")
     if on_ray:
         from exactk.learning.progress import ProgressBar
-        from exactk.scale.placing import Placement
+        from exactk.scale.cluster import Placement
         from exactk.scale.training import Lesson
         from exactk.scale.training import train as train_on_ray
 

@@ -41,12 +41,9 @@ def emit_json(value: Any) -> None:
 
 def keep_json(document: Any, path: Path) -> None:
     """A plain document as a file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(
-        json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-    )
-    draft.replace(path)
+    from exactk.data.atomic import write_text
+
+    write_text(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     talk(f"written: {path}")
 
 

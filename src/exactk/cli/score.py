@@ -37,7 +37,7 @@ def score(
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
     """Write a card for every request, partition by partition; run it again and only what is missing is made."""
-    from exactk.scale.placing import Placement
+    from exactk.scale.cluster import Placement
     from exactk.scale.score import plain_candidates
     from exactk.scale.score import score as run
     from exactk.scale.scoring import Job

@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all: written beside their place, flushed to disk, swapped in by one rename.
+"""Files and folders that appear whole or not at all: written beside their place, on the disk before they are there.
 
 Knows nothing of what is inside them.
 """
@@ -16,6 +16,30 @@ from pathlib import Path
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+
+
+@contextmanager
+def atomic_file(path: Path | str) -> Iterator[Path]:
+    """Yield a place to write; on success it becomes `path`, on any failure `path` is untouched.
+
+    A kill at any moment leaves the old file or the new one, whole. Two processes may write the same file: one stays.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.writing")
+    try:
+        yield draft
+        _flush(draft)
+        os.replace(draft, target)
+        _flush(target.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """A small text file, whole or not at all."""
+    with atomic_file(path) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 @contextmanager

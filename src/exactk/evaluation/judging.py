@@ -6,7 +6,6 @@ Knows no other method: comparing is `compare.py`'s business.
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 from jaxtyping import Float, Int
 
+from exactk.data.atomic import atomic_file
 from exactk.errors import DataError
 from exactk.evaluation import metrics
 from exactk.evaluation.truth import Truth
@@ -115,15 +115,9 @@ def _scored(batch: Batch, cards: Int[np.ndarray, "B K"], value: np.ndarray | Non
 
 def write_result(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """One .npz without pickles, its header as JSON text inside; whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("wb") as file:
-            text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-            np.savez_compressed(file, header=text, **arrays)  # type: ignore[arg-type]
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with atomic_file(path) as draft, draft.open("wb") as file:
+        np.savez_compressed(file, header=text, **arrays)  # type: ignore[arg-type]
 
 
 def read_result(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:

@@ -6,7 +6,6 @@ Knows no training: it neither decides when to write nor what the tensors mean.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
+from exactk.data.atomic import atomic_file
 from exactk.errors import DataError
 
 FORMAT = 1
@@ -39,14 +39,12 @@ def filed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write beside, flush to the disk, rename: a kill at any moment leaves the old file or the new one, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.writing")
+    """Write all of it or nothing."""
     metadata = {"format": str(FORMAT), "facts": json.dumps(dict(facts))}
     # Tied weights would be refused and strided ones rearranged: what is saved is a plain copy of each.
     plain = {key: t.detach().cpu().contiguous().clone() for key, t in tensors.items()}
-    save_file(plain, beside, metadata=metadata)
-    replace_file(beside, path)
+    with atomic_file(path) as draft:
+        save_file(plain, draft, metadata=metadata)
 
 
 def read(path: Path) -> Checkpoint:
@@ -64,25 +62,6 @@ def read(path: Path) -> Checkpoint:
             f"{path}: checkpoint format {metadata.get('format')!r}; this exactk reads format {FORMAT}"
         )
     return Checkpoint(tensors, json.loads(metadata["facts"]))
-
-
-def replace_file(written: Path, path: Path) -> None:
-    """Move a finished file to its name, durably: the content reaches the disk before the name does."""
-    with open(written, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(written, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def write_text(path: Path, text: str) -> None:
-    """A small text file, replaced in one step."""
-    beside = path.with_name(f".{path.name}.writing")
-    beside.write_text(text, encoding="utf-8")
-    replace_file(beside, path)
 
 
 def optimiser_tensors(optimiser: Optimizer) -> dict[str, Tensor]:

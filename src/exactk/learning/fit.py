@@ -19,8 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from exactk.errors import ConfigError, ExactKError
 from exactk.learning import checkpoint, ranks
-from exactk.learning.optimiser import Optimiser
-from exactk.learning.pace import FitSettings, learning_rate
+from exactk.learning.optimiser import FitSettings, Optimiser, learning_rate
 from exactk.learning.process import (
     deterministic,
     private_randomness,

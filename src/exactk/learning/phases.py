@@ -15,15 +15,14 @@ import numpy as np
 import torch
 from torch import Generator
 
+from exactk.data.atomic import write_text
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
 from exactk.engine.calibration import Calibration
 from exactk.errors import ConfigError, DataError
 from exactk.learning import calibrate, ranks
-from exactk.learning.checkpoint import write_text
 from exactk.learning.fit import fit
-from exactk.learning.optimiser import with_sparse_gradients
-from exactk.learning.pace import fit_settings
+from exactk.learning.optimiser import fit_settings, with_sparse_gradients
 from exactk.learning.progress import Figures, Listener
 from exactk.learning.tasks import Data, Measure, policy_task, predictions, value_task
 from exactk.models.pairvalue import PairValue

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from exactk.data.atomic import write_text
 from exactk.errors import MissingExtraError
-from exactk.learning.checkpoint import write_text
 
 Figures = dict[str, Any]  # always with "task", "step", "epoch"; "event" is "train" or "valid"
 

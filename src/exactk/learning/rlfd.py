@@ -6,14 +6,14 @@ Knows no loop and no files. Every row of the paper's ablation table, and every v
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from exactk.learning import explore, losses
+from exactk.learning import losses
 from exactk.learning.fit import Step
 from exactk.models.ensemble import Ensemble
 from exactk.models.policy import Policy
@@ -22,6 +22,34 @@ from exactk.search.sample import Distributions, log_prob_of
 from exactk.search.steps import Steps, log_probabilities
 from exactk.settings.config import TrainingConfig
 from exactk.tensors import TensorBatch
+
+Baseline = Literal["none", "leave_one_out"]
+
+
+def rescaled(click_probability: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """R = 2 (p - 0.5), between -1 and 1 (eq. 20)."""
+    return 2.0 * (click_probability - 0.5)
+
+
+def best_of(rewards: Float[Tensor, "B S"], *held: Tensor) -> tuple[Tensor, ...]:
+    """Hill climbing: of what is held for S samples of a request, [B, S, ...], that of the best one, [B, 1, ...]."""
+    rows = torch.arange(len(rewards), device=rewards.device).unsqueeze(1)
+    best = rewards.argmax(dim=1, keepdim=True)
+    return tuple(tensor[rows, best] for tensor in held)
+
+
+def advantages(rewards: Float[Tensor, "B S"], baseline: Baseline) -> Float[Tensor, "B S"]:
+    """Rewards less what was to be expected anyway: the mean of the other samples.
+
+    That leaves the expected gradient as it is, since it does not depend on the sample it is taken from.
+    """
+    if baseline == "none":
+        return rewards
+    num_samples = rewards.shape[1]
+    if num_samples < 2:
+        raise ValueError("leaving one out needs at least two samples per request")
+    others = (rewards.sum(dim=1, keepdim=True) - rewards) / (num_samples - 1)
+    return rewards - others
 
 
 class Paths(NamedTuple):
@@ -123,10 +151,10 @@ def explored_paths(
     """Samples of the whole batch in one roll-out, judged; those to learn from, after the path that is supervised."""
     drawn = sample(steps, feasible, config.samples, config.temperature, generator)
     rewards = estimated_rewards(reward, batch, drawn.cards)  # B S
-    advantage = explore.advantages(rewards, config.baseline)
+    advantage = advantages(rewards, config.baseline)
     cards, allowed = drawn.cards, drawn.allowed
     if config.hill_climbing:
-        best_cards, best_allowed, advantage = explore.best_of(rewards, cards, allowed, advantage)
+        best_cards, best_allowed, advantage = best_of(rewards, cards, allowed, advantage)
         # The first sample stays for the supervised path: a best one is no sample of the policy.
         first = slice(0, 1 if config.alpha > 0 and config.policy_sampling else 0)
         cards = torch.cat([cards[:, first], best_cards], dim=1)
@@ -141,7 +169,7 @@ def estimated_rewards(
     reward: Ensemble, batch: TensorBatch, cards: Int[Tensor, "B S K"]
 ) -> Float[Tensor, "B S"]:
     """R(A, u) of eq. 20."""
-    return explore.rescaled(reward(batch, cards).sigmoid())
+    return rescaled(reward(batch, cards).sigmoid())
 
 
 def shuffled(card: Int[Tensor, "B K"], generator: Generator) -> Int[Tensor, "B K"]:

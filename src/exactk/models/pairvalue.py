@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from exactk.models.ensemble import Ensemble
-from exactk.models.initial import initialise
-from exactk.models.inputs import Vectors
+from exactk.models.inputs import Vectors, initialise
 from exactk.models.triples import Sharing
 from exactk.settings.config import InputSizes, PairValueConfig
 from exactk.tensors import TensorBatch

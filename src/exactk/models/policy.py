@@ -16,8 +16,7 @@ from exactk.errors import ConfigError
 from exactk.models.affinity import Affinity
 from exactk.models.encoder import Encoder
 from exactk.models.guide import Guide, GuidedSteps
-from exactk.models.initial import initialise
-from exactk.models.inputs import InputLayer, Vectors
+from exactk.models.inputs import InputLayer, Vectors, initialise
 from exactk.models.pairvalue import PairValue
 from exactk.models.pointer import Encoded, Pointer, State
 from exactk.search.steps import Steps

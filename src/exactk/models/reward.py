@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from exactk.errors import InputError
 from exactk.models.encoder import EncoderLayer
 from exactk.models.ensemble import Ensemble
-from exactk.models.initial import initialise
-from exactk.models.inputs import CommonVectors
+from exactk.models.inputs import CommonVectors, initialise
 from exactk.models.pairvalue import PairValue
 from exactk.settings.config import Config, InputSizes, RewardConfig
 from exactk.tensors import TensorBatch

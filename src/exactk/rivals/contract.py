@@ -17,8 +17,8 @@ from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
-from exactk.settings.budget import QUICK as QUICK
-from exactk.settings.budget import Budget as Budget
+from exactk.settings.config import QUICK as QUICK
+from exactk.settings.config import Budget as Budget
 from exactk.settings.config import InputSizes
 
 Setting = Mapping[str, Any]

@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 
 from exactk.errors import MissingExtraError
 from exactk.models.affinity import summed
-from exactk.models.initial import initialise
+from exactk.models.inputs import initialise
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
 from exactk.rivals.losses import bpr_loss, shown_items, softmax_loss
 from exactk.rivals.selection import Greedy, Judge, by_weight

@@ -15,8 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
 from exactk.models.encoder import Encoder, EncoderLayer
-from exactk.models.initial import initialise
-from exactk.models.inputs import InputLayer, Vectors
+from exactk.models.inputs import InputLayer, Vectors, initialise
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import by_weight, scatter

@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from exactk.models.initial import initialise
-from exactk.models.inputs import InputLayer, Vectors
+from exactk.models.inputs import InputLayer, Vectors, initialise
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting
 from exactk.rivals.losses import pointwise_loss, shown_items
 from exactk.rivals.selection import by_weight, diversified

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from exactk.learning.fit import Step, Task, fit
-from exactk.learning.pace import FitSettings
+from exactk.learning.optimiser import FitSettings
 from exactk.rivals.contract import Budget, Logs, Setting, batch_size_for, tuned
 from exactk.rivals.selection import Greedy, Judge, Scorer
 from exactk.settings.config import Inputs, InputSizes

@@ -15,8 +15,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from exactk.learning.losses import clicked_targets, mean_over, target_loss
-from exactk.models.initial import initialise
-from exactk.models.inputs import InputLayer, Vectors
+from exactk.models.inputs import InputLayer, Vectors, initialise
 from exactk.models.pointer import Encoded, Pointer, State
 from exactk.models.reward import Reward
 from exactk.problem.batch import Batch

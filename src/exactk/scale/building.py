@@ -23,7 +23,7 @@ from exactk.data.logs.files import tables_of
 from exactk.data.logs.frame import Rules, sensible_impressions, write_frame
 from exactk.data.logs.settled import Settled, settled_columns
 from exactk.errors import DataError
-from exactk.scale.placing import HERE, Placement, Work, placed
+from exactk.scale.cluster import HERE, Placement, Work, placed
 from exactk.scale.plan import Part, Plan, files_of, fingerprint, finished_parquet
 
 ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")

@@ -5,14 +5,17 @@ Knows no work: what runs on the cluster is the business of the other files.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from exactk.errors import ConfigError, MissingExtraError
+from exactk.errors import ConfigError, DataError, ExactKError, MissingExtraError
+from exactk.scale.plan import Part
 
 STORE_BYTES = 512 << 20  # what travels through Ray's object store is plans and reports, never logs or cards
 # Ray reports its use to its makers unless told not to; workers keep the number of threads they were started with.
@@ -62,3 +65,73 @@ def _local(cpus: int) -> dict[str, Any]:
         "include_dashboard": False,
         "object_store_memory": STORE_BYTES,
     }
+
+
+Report = dict[str, Any]
+Work = Callable[[Part], Report]  # makes a part and reports on it, in plain JSON
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where parts are made: in this process, or by `workers` of a Ray cluster."""
+
+    ray: bool = False
+    address: str | None = None
+    workers: int = 1
+
+
+HERE = Placement()
+
+
+def placed(
+    prepare: Callable[[Any], Work], job: Any, parts: Sequence[Part], placement: Placement
+) -> Iterator[Report]:
+    """Reports in whatever order parts are finished. `prepare(job)`, say loading a model, is done once a worker."""
+    if not parts:
+        return
+    if placement.ray:
+        yield from _on_ray(prepare, job, parts, placement)
+        return
+    work = prepare(job)
+    for part in parts:
+        yield work(part)
+
+
+class PartWorker:
+    """The work as Ray Data takes it: one to a worker, rows that name parts in, rows that report on them out."""
+
+    def __init__(self, prepare: Callable[[Any], Work], job: Any) -> None:
+        self.work = prepare(job)
+
+    def __call__(self, rows: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Make the parts named. What is wrong with the data is told, not raised: Ray would try again and again."""
+        told = []
+        for text in rows["part"]:
+            try:
+                told.append(json.dumps(self.work(Part(**json.loads(text)))))
+            except ExactKError as error:
+                told.append(json.dumps({"error": str(error)}))
+        return {"report": told}
+
+
+def _on_ray(
+    prepare: Callable[[Any], Work], job: Any, parts: Sequence[Part], placement: Placement
+) -> Iterator[Report]:
+    with cluster(placement.address, placement.workers):
+        from ray import data
+
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        data.DataContext.get_current().enable_progress_bars = False  # ours tells more
+        named = [{"part": json.dumps(asdict(part))} for part in parts]
+        made = data.from_items(named, override_num_blocks=len(named)).map_batches(
+            PartWorker,
+            fn_constructor_args=(prepare, job),
+            batch_size=1,
+            compute=data.ActorPoolStrategy(size=min(placement.workers, len(parts))),
+            num_cpus=1,
+        )
+        for row in made.iter_rows():
+            report: Report = json.loads(row["report"])
+            if "error" in report:
+                raise DataError(report["error"])
+            yield report

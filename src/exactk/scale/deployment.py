@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from exactk.scale.cluster import cluster
-from exactk.scale.placing import Placement
+from exactk.scale.cluster import Placement, cluster
 from exactk.serving.app import create_app
 from exactk.serving.run import check_folders
 from exactk.serving.settings import ENVIRONMENT, Settings

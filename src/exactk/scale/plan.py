@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from exactk.data.atomic import atomic_file, write_text
 from exactk.errors import ConfigError, DataError
 
 ENDINGS = (".parquet", ".jsonl", ".ndjson")
@@ -163,40 +164,24 @@ def fingerprint(files: Sequence[Path]) -> str:
 def finished_parquet(path: Path, told: Callable[[], str]) -> Iterator[Callable[[pa.Table], None]]:
     """Yield a function that appends to a file which appears at the end of the block, `told()` in its metadata.
 
-    Written beside, flushed, renamed: two processes that make the same part leave one of two equal files.
+    Two processes that make the same part leave one of two equal files.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
     writer: pq.ParquetWriter | None = None
 
-    def write(table: pa.Table) -> None:
-        nonlocal writer
-        if writer is None:
-            writer = pq.ParquetWriter(beside, table.schema, compression="zstd", write_page_checksum=True)
-        try:
-            writer.write_table(table.select(writer.schema.names).cast(writer.schema))
-        except (KeyError, pa.ArrowInvalid) as error:
-            raise DataError(f"its columns change from one row to the next: {error}") from error
+    with atomic_file(path) as draft:
 
-    try:
+        def write(table: pa.Table) -> None:
+            nonlocal writer
+            if writer is None:
+                writer = pq.ParquetWriter(draft, table.schema, compression="zstd", write_page_checksum=True)
+            try:
+                writer.write_table(table.select(writer.schema.names).cast(writer.schema))
+            except (KeyError, pa.ArrowInvalid) as error:
+                raise DataError(f"its columns change from one row to the next: {error}") from error
+
         yield write
         if writer is None:
             write(pa.table({}))
         assert writer is not None
         writer.add_key_value_metadata({"exactk": told()})
         writer.close()
-        _move(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """A small text file, replaced in one step."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
-    beside.write_text(text, encoding="utf-8")
-    _move(beside, path)
-
-
-def _move(beside: Path, path: Path) -> None:
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(beside, path)

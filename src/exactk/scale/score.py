@@ -15,9 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from exactk.data.atomic import write_text
 from exactk.errors import DataError, InputError
-from exactk.scale.placing import HERE, Placement, Work, placed
-from exactk.scale.plan import Plan, files_of, fingerprint, parts_of, write_text
+from exactk.scale.cluster import HERE, Placement, Work, placed
+from exactk.scale.plan import Plan, files_of, fingerprint, parts_of
 from exactk.scale.scoring import EXAMPLES, Job, PartReport, Scorer
 
 ROWS = 1 << 16  # of a part

@@ -5,22 +5,24 @@ Knows no step, no loss and no gradient: a worker runs `Recommender.fit`, which f
 
 from __future__ import annotations
 
+import json
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exactk.data.atomic import write_text
 from exactk.data.dataset import Dataset
 from exactk.data.split import Method
 from exactk.errors import ConfigError, ExactKError
 from exactk.learning import ranks
-from exactk.learning.checkpoint import write_text
 from exactk.learning.progress import Listener
 from exactk.problem.rules.constraints import Constraints
 from exactk.recommender import Recommender
-from exactk.scale.cluster import cluster, require_ray
-from exactk.scale.following import following
-from exactk.scale.placing import Placement
+from exactk.scale.cluster import Placement, cluster, require_ray
 from exactk.settings.config import Config
 
 FAILURES = 3  # of workers that a run survives
@@ -144,3 +146,44 @@ def _on_gpu(lesson: Lesson) -> bool:
 def _first_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__
+
+
+EVERY = 0.5  # seconds between two looks
+
+
+@contextmanager
+def following(path: Path, listener: Listener | None) -> Iterator[None]:
+    """Tell the listener every line of the file that is written while the block runs."""
+    if listener is None:
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_follow, args=(path, listener, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        listener.close()
+
+
+def _follow(path: Path, listener: Listener, done: threading.Event) -> None:
+    told: set[tuple[str, int, str]] = set()
+    while True:
+        last = done.is_set()  # one more look after the end
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        for line in text.splitlines():
+            try:
+                figures = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # half written: whole at the next look
+            key = (figures["task"], figures["step"], figures["event"])
+            if key not in told:
+                if not any(task == figures["task"] for task, _, _ in told):
+                    listener.begin(figures["task"], 0)
+                told.add(key)
+                listener.hear(figures)
+        if last:
+            return
+        done.wait(EVERY)

@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 from exactk.data.dataset import Dataset
 from exactk.data.world.world import world
 from exactk.recommender import Recommender
-from exactk.scale.cluster import cluster, require_ray
-from exactk.scale.placing import HERE, Placement
+from exactk.scale.cluster import HERE, Placement, cluster, require_ray
 from exactk.scale.score import score
 from exactk.scale.scoring import Job
 from exactk.scale.training import Lesson, train

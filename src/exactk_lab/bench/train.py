@@ -18,7 +18,7 @@ from torch import Generator
 
 from exactk.data.sources.published import build_published
 from exactk.learning.fit import Step, Task, fit
-from exactk.learning.pace import FitSettings
+from exactk.learning.optimiser import FitSettings
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of

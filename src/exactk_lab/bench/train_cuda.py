@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 from exactk.errors import ConfigError
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.losses import reward_loss
-from exactk.learning.pace import FitSettings
+from exactk.learning.optimiser import FitSettings
 from exactk.learning.recorded import Fused
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy

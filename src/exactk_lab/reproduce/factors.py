@@ -15,9 +15,9 @@ from torch import Generator, Tensor
 
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.losses import spread_loss
-from exactk.learning.pace import FitSettings
+from exactk.learning.optimiser import FitSettings
 from exactk.models.affinity import Affinity
-from exactk.models.initial import initialise
+from exactk.models.inputs import initialise
 from exactk.rivals.contract import Budget, Fitted, Logs
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import Greedy, Judge, by_weight
