@@ -68,7 +68,7 @@ def load(path: Path, device: torch.device) -> Fitted:
     """Read what `save` wrote, now or by an older exactk; anything missing or damaged is refused by name."""
     described = checked_description(path)
     config = Config.from_dict(described["config"])
-    sizes = InputSizes(**described["sizes"])
+    sizes = InputSizes.from_dict(described["sizes"])
     models = Models.untrained(config, sizes, described["card_size"], "value" in described["models"]).to(
         device
     )

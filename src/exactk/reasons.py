@@ -17,8 +17,7 @@ from exactk.data.catalogue import Catalogue
 from exactk.data.requests import Request, rule_columns
 from exactk.engine.calibration import Calibration
 from exactk.errors import InfeasibleError, OutOfTimeError
-from exactk.models.ensemble import Ensemble
-from exactk.models.pairvalue import PairValue
+from exactk.models.ensemble import Ensemble, SearchableValue
 from exactk.problem.batch import Batch
 from exactk.problem.brief import with_request
 from exactk.problem.deadline import ENDLESS, Deadline
@@ -109,7 +108,7 @@ def why_not(
     if card.relaxed:
         sheet = sheet.without([r for r, name in enumerate(sheet.names) if name in card.relaxed])
     one = TensorBatch.of(asked.batch.rows(np.array([b])))
-    if isinstance(value, PairValue) and value.only_pairs:
+    if isinstance(value, SearchableValue) and value.only_pairs:
         values = value.values(one.to(next(value.parameters()).device))
         N = len(sheet.present)
         node, pair = (t[0].double().cpu().numpy() for t in (values.node, values.pair))

@@ -25,7 +25,7 @@ from exactk.errors import ConfigError, ExactKError, InputError
 from exactk.evaluation import metrics
 from exactk.learning import phases, progress, ranks
 from exactk.learning.decide import Decider, Decision, PairValueSearch, PolicyWriter
-from exactk.models.pairvalue import PairValue
+from exactk.models.ensemble import SearchableValue
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.problem.rules.constraints import Constraints
@@ -74,7 +74,11 @@ class Recommender:
         """
         train, valid = self._under_rules(train), None if valid is None else self._under_rules(valid)
         place = None if folder is None else Path(folder)
-        vocabulary = train.vocabulary(self.config.vocabulary.user_rows, self.config.vocabulary.item_rows)
+        vocabulary = train.vocabulary(
+            self.config.vocabulary.user_rows,
+            self.config.vocabulary.item_rows,
+            columns=self.config.model == "card_value",  # nothing else reads them
+        )
         with ranks.joined(phases.chosen_device(self.config)) as told, ExitStack() as listening:
             listeners = _listeners(place, show, track) if told.first else []
             for listener in listeners:
@@ -86,7 +90,7 @@ class Recommender:
             constraints=Constraints.of([]) if train.constraints is None else train.constraints,
             vocabulary=vocabulary,
             catalogue=Catalogue.of(train),
-            sizes=phases.input_sizes(vocabulary),
+            sizes=trained.sizes,
             card_size=phases.card_size_of(train),
             models=trained.models,
             calibration=trained.calibration,
@@ -212,8 +216,8 @@ class Recommender:
             by_beam = self._compiled_beam(models.policy) if self.device.type == "cpu" else None
             writer = PolicyWriter(models.policy, config.policy, models.value, by_beam)
             return Decider(writer, self.device)
-        if not isinstance(models.value, PairValue):
-            raise ConfigError("this model has neither a policy nor a pair value to search")
+        if not isinstance(models.value, SearchableValue):
+            raise ConfigError("this model has neither a policy nor a value to search")
         return Decider(PairValueSearch(models.value, config.pair_value), self.device)
 
     @property

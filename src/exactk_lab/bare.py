@@ -148,7 +148,7 @@ def train(packed_file: Path, out: Path, overrides: list[str]) -> None:
     with np.load(packed_file) as file:
         told = json.loads(str(file["told"]))
         config = Config.from_dict(told["config"]).with_overrides(overrides)
-        sizes = InputSizes(**told["sizes"])
+        sizes = InputSizes.from_dict(told["sizes"])
         value = PairValue(config.pair_value, sizes)
         prefix = "value."
         weights = {n[len(prefix) :]: torch.from_numpy(file[n]) for n in file.files if n.startswith(prefix)}

@@ -24,6 +24,7 @@ TITLES = {
     "policy": "`policy`: GAttN",
     "reward": "`reward`: the reward estimator",
     "pair_value": "`pair_value`: a value of items and pairs",
+    "card_value": "`card_value`: GAttN with an exact decoder",
     "training": "`training`: of the policy, and what both phases share",
     "vocabulary": "`vocabulary`: ids in tables",
     "compare": "`compare`: what a comparison allows each method",

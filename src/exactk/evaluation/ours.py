@@ -11,7 +11,7 @@ from typing import Any
 from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.engine.pair_value.search import CompiledPairSearch
 from exactk.learning import phases
-from exactk.learning.decide import PairValueSearch, PolicyWriter
+from exactk.learning.decide import Decider, PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
 from exactk.recommender import card_figures as card_figures
 from exactk.rivals.contract import Budget, Fitted, Logs, Recommender, Setting, tuned
@@ -124,5 +124,6 @@ def configured(base: dict[str, Any], setting: Setting, budget: Budget, name: str
 def as_served(decider: PolicyWriter | PairValueSearch) -> Recommender:
     """The same cards by the compiled engine, where it can: what a service would run, so what is timed."""
     if isinstance(decider, PairValueSearch):
-        return CompiledPairSearch(decider.model)
+        model = decider.model
+        return CompiledPairSearch(model) if isinstance(model, PairValue) else Decider(decider)
     return CompiledDecoder(decider.policy, threads=1)

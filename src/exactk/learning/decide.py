@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exactk.models.ensemble import Ensemble
-from exactk.models.pairvalue import PairValue
+from exactk.models.ensemble import Ensemble, SearchableValue
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam, exact, greedy
@@ -68,10 +67,10 @@ class PolicyWriter:
             unknown = torch.full((len(cards),), torch.nan, dtype=torch.float64, device=cards.device)
             return Found(cards, unknown, torch.full_like(unknown, torch.inf))
         logit = self.reward(batch, cards.unsqueeze(1)).squeeze(1).double()
-        searchable = isinstance(self.reward, PairValue) and self.reward.only_pairs
+        searchable = isinstance(self.reward, SearchableValue) and self.reward.only_pairs
         if not searchable or prove_seconds == 0:
             return Found(cards, logit, torch.full_like(logit, torch.inf))
-        assert isinstance(self.reward, PairValue)
+        assert isinstance(self.reward, SearchableValue)
         values = self.reward.values(batch)
         bound = exact(batch, values.node, values.pair, prove_seconds).bound + values.bias.double()
         return Found(cards, logit, bound.maximum(logit))  # float32 sums may differ in the last digit
@@ -81,7 +80,7 @@ class PolicyWriter:
 class PairValueSearch:
     """The card with the highest learned value, found and proven by the clique engine."""
 
-    model: PairValue
+    model: SearchableValue
     config: PairValueConfig
 
     def recommend(self, batch: TensorBatch) -> Int[Tensor, "B K"]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from exactk.learning import checkpoint
-from exactk.settings.config import PairValueConfig, RewardConfig, Schedule, TrainingConfig
+from exactk.settings.config import CardValueConfig, PairValueConfig, RewardConfig, Schedule, TrainingConfig
 
 
 class Optimiser:
@@ -114,7 +114,9 @@ class FitSettings:
 
 
 def fit_settings(
-    phase: RewardConfig | PairValueConfig | TrainingConfig, common: TrainingConfig, device: str
+    phase: RewardConfig | PairValueConfig | CardValueConfig | TrainingConfig,
+    common: TrainingConfig,
+    device: str,
 ) -> FitSettings:
     """How long and how fast one phase trains; what the phases share comes from `training`."""
     return FitSettings(

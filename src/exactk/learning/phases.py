@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
 from exactk.engine.calibration import Calibration
 from exactk.errors import ConfigError, DataError
-from exactk.learning import calibrate, ranks
+from exactk.learning import calibrate, card_task, ranks
 from exactk.learning.fit import fit
 from exactk.learning.optimiser import fit_settings, with_sparse_gradients
 from exactk.learning.progress import Figures, Listener
 from exactk.learning.tasks import Data, Measure, policy_task, predictions, value_task
+from exactk.models.card_value import CardValue
+from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward, reward_of
@@ -33,20 +35,26 @@ from exactk.settings.config import Config, InputSizes
 
 @dataclass(frozen=True)
 class Models:
-    """What a recommender may hold: a policy, a value of cards, or both. With `model = "pair_value"` no policy."""
+    """What a recommender may hold: a policy, a value of cards, or both; without a policy, one that can be searched.
+
+    `model = "card_value"` comes to a pair value where ids and features of cards are all there is.
+    """
 
     policy: Policy | None
-    value: Reward | PairValue | None
+    value: Reward | PairValue | CardValue | None
 
     @classmethod
     def untrained(cls, config: Config, sizes: InputSizes, card_size: int, with_value: bool = True) -> Models:
         """Starting weights from the seed alone: a phase starts alike whether or not another ran before it."""
         seed = config.training.seed
-        if config.model == "pair_value":
+        if config.model == "card_value" and sizes.columns:
+            value = CardValue(config.card_value, config.pair_value, sizes, Generator().manual_seed(seed))
+            return cls(None, value)
+        if config.model != "policy":
             return cls(None, PairValue(config.pair_value, sizes, Generator().manual_seed(seed)))
-        value = reward_of(config, sizes, card_size, Generator().manual_seed(seed)) if with_value else None
-        guide = value if config.policy.guided and isinstance(value, PairValue) else None
-        return cls(Policy(config.policy, sizes, Generator().manual_seed(seed + 1), guide), value)
+        reward = reward_of(config, sizes, card_size, Generator().manual_seed(seed)) if with_value else None
+        guide = reward if config.policy.guided and isinstance(reward, PairValue) else None
+        return cls(Policy(config.policy, sizes, Generator().manual_seed(seed + 1), guide), reward)
 
     def to(self, device: torch.device) -> Models:
         """The same models, moved."""
@@ -63,6 +71,7 @@ class Trained:
     models: Models
     calibration: Calibration
     history: tuple[Figures, ...]
+    sizes: InputSizes
 
 
 @dataclass(frozen=True)
@@ -80,27 +89,21 @@ def train(
     """Algorithm 2: optimise the reward, then the policy under it. Validation data decides, where there are any."""
     device = chosen_device(config)
     same_run(config, train, valid, run)
-    sizes = input_sizes(vocabulary)
+    sizes = input_sizes(vocabulary, train, valid) if config.model == "card_value" else input_sizes(vocabulary)
     models = Models.untrained(config, sizes, card_size_of(train), needs_value(config, train)).to(device)
     if config.vocabulary.sparse:
         with_sparse_gradients(models.policy, models.value)
     phase_1 = Data(train, valid, vocabulary, device, config.training.seed)
     history: list[Figures] = []
     calibration = Calibration()
-    if models.value is not None:
-        section = config.pair_value if isinstance(models.value, PairValue) else config.reward
-        choice = config.pair_value.choice if isinstance(models.value, PairValue) else 0.0
-        models.value.start_at(float(train.clicked.mean()))
-        task = value_task(
-            "value", models.value, phase_1, section.batch_size, config.training.precision, choice
-        )
-        settings = fit_settings(section, config.training, device.type)
-        history += fit(task, settings, run.folder, run.resume, run.listeners)
-        if valid is not None and len(valid):
-            logits, clicked = predictions(models.value, phase_1.valid_batches())
-            calibration = calibrate.fitted_calibration(logits, clicked)
-            figures = calibrate.reward_figures(logits, clicked, calibration)
-            history.append({"task": "value", "event": "calibrated", "step": 0, "epoch": 0, **figures})
+    if isinstance(models.value, CardValue):
+        history += learn_card_value(config, models.value, phase_1, run)
+        calibration, figures = calibrated(models.value, phase_1)
+        history += figures
+    elif models.value is not None:
+        history += learn_value(config, models.value, phase_1, run)
+        calibration, figures = calibrated(models.value, phase_1)
+        history += figures
     if models.policy is not None:
         only_clicked = config.training.requests == "clicked"
         phase_2 = Data(
@@ -115,13 +118,58 @@ def train(
         task = policy_task(models.policy, models.value, phase_2, config, measure)
         settings = fit_settings(config.training, config.training, device.type)
         history += fit(task, settings, run.folder, run.resume, run.listeners)
-    return Trained(models, calibration, tuple(history))
+    return Trained(models, calibration, tuple(history), sizes)
+
+
+def learn_value(config: Config, value: Reward | PairValue, data: Data, run: Run) -> list[Figures]:
+    """Phase 1 from cards that were and were not clicked."""
+    section = config.pair_value if isinstance(value, PairValue) else config.reward
+    choice = config.pair_value.choice if isinstance(value, PairValue) else 0.0
+    value.start_at(float(data.train.clicked.mean()))
+    task = value_task("value", value, data, section.batch_size, config.training.precision, choice)
+    settings = fit_settings(section, config.training, data.device.type)
+    return fit(task, settings, run.folder, run.resume, run.listeners)
+
+
+def learn_card_value(config: Config, value: CardValue, data: Data, run: Run) -> list[Figures]:
+    """Phase 1 from whatever signal the log has."""
+    shown = value.sizes.shown
+    data = replace(
+        data,
+        train=card_task.with_signal(data.train, shown),
+        valid=None if data.valid is None else card_task.with_signal(data.valid, shown),
+    )
+    card_task.fit_scales(value, data)
+    value.start_at(float(data.train.clicked.mean()))
+    section = card_task.phase_of(config.card_value, config.pair_value, value.sizes)
+    batch_size = card_task.batch_size_for(section, len(data.train))
+    task = card_task.card_value_task(
+        value, data, batch_size, config.training.precision, config.pair_value.choice
+    )
+    settings = fit_settings(section, config.training, data.device.type)
+    return fit(task, settings, run.folder, run.resume, run.listeners)
+
+
+def calibrated(value: Ensemble, data: Data) -> tuple[Calibration, list[Figures]]:
+    """How logits become probabilities, by validation; of chosen cards alone nothing can be said."""
+    shown = value.sizes.shown if isinstance(value, CardValue) else "card"
+    if data.valid is None or not len(data.valid) or shown == "session":
+        return Calibration(), []
+    if isinstance(value, CardValue) and shown == "list":
+        logits, clicked = card_task.own_cards(value, data.valid_batches())
+    else:
+        logits, clicked = predictions(value, data.valid_batches())
+    calibration = calibrate.fitted_calibration(logits, clicked)
+    figures = calibrate.reward_figures(logits, clicked, calibration)
+    return calibration, [{"task": "value", "event": "calibrated", "step": 0, "epoch": 0, **figures}]
 
 
 def needs_value(config: Config, train: Dataset) -> bool:
     """Whether there is a value of cards to learn: that takes cards that were clicked and cards that were not."""
     if not len(train):
         raise DataError(f"{train.path}: there is nothing to train on")
+    if config.model == "card_value" and card_task.shown_in(train) != "card":
+        return True
     if not train.clicked.any():
         raise DataError(
             f"{train.path}: no card of the training data was clicked, so there is nothing to learn"
@@ -130,7 +178,7 @@ def needs_value(config: Config, train: Dataset) -> bool:
         return True
     training = config.training
     wants_value = training.alpha < 1 or training.demonstrations == "exact" or config.policy.guided
-    if config.model == "pair_value" or wants_value:
+    if config.model != "policy" or wants_value:
         raise ConfigError(
             f"{train.path}: every card was clicked, so no reward can be learned; set training.alpha=1"
         )
@@ -160,14 +208,31 @@ def chosen_device(config: Config) -> torch.device:
     return torch.device("cuda" if asked != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def input_sizes(vocabulary: Vocabulary) -> InputSizes:
-    """What the networks must make room for."""
-    return InputSizes(
-        vocabulary.num_users,
-        vocabulary.num_items,
-        vocabulary.user_feature_size,
-        vocabulary.item_feature_size,
+def input_sizes(
+    vocabulary: Vocabulary, train: Dataset | None = None, valid: Dataset | None = None
+) -> InputSizes:
+    """What the networks must make room for; with the data itself, also what users saw and whether ids come again."""
+    columns = vocabulary.columns
+    sizes = InputSizes(
+        num_users=vocabulary.num_users,
+        num_items=vocabulary.num_items,
+        user_feature_size=vocabulary.user_feature_size,
+        item_feature_size=vocabulary.item_feature_size,
+        candidate_numbers=len(columns.candidate_numbers),
+        context_numbers=len(columns.context_numbers),
+        candidate_categories=columns.candidate_categories.sizes,
+        context_categories=columns.context_categories.sizes,
+        item_categories=columns.item_categories.sizes,
+        user_categories=columns.user_categories.sizes,
+        item_vector_size=columns.vector_size,
+        pair_features=len(columns.pair_features),
+        scored="score" in columns.measured.names,
+        placed="position" in columns.measured.names,
     )
+    if train is None:
+        return sizes
+    items, users = card_task.recurring(valid, vocabulary)
+    return replace(sizes, shown=card_task.shown_in(train), items_recur=items, users_recur=users)
 
 
 def card_size_of(data: Dataset) -> int:

@@ -5,13 +5,23 @@ Knows nothing of what the members are.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from exactk.tensors import TensorBatch
+
+
+class Values(NamedTuple):
+    """logit(A) = bias + sum of node over A + sum of pair over the pairs of A; pair symmetric, diagonal 0."""
+
+    bias: Float[Tensor, "B"]
+    node: Float[Tensor, "B N"]
+    pair: Float[Tensor, "B N N"]
 
 
 class Ensemble(nn.Module):
@@ -28,3 +38,20 @@ class Ensemble(nn.Module):
     def forward(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
         """The logit of every card's click probability (-1: no item, in a card shorter than the longest)."""
         return self.member_logits(batch, cards).mean(0)
+
+
+class SearchableValue(Ensemble):
+    """An ensemble whose mean is a sum over a card's items and over its pairs, so that its best card can be searched."""
+
+    @abstractmethod
+    def values(self, batch: TensorBatch) -> Values:
+        """Node and pair values of all candidates."""
+
+    @property
+    @abstractmethod
+    def only_pairs(self) -> bool:
+        """Whether nodes and pairs are all there is, so that exact search finds its best card."""
+
+    @abstractmethod
+    def start_at(self, click_rate: float) -> None:
+        """Begin at the share of cards that are clicked, the best constant there is."""

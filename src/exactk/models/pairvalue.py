@@ -13,21 +13,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from exactk.models.ensemble import Ensemble
+from exactk.models.ensemble import SearchableValue, Values
 from exactk.models.inputs import Vectors, initialise
 from exactk.models.triples import Sharing
 from exactk.settings.config import InputSizes, PairValueConfig
 from exactk.tensors import TensorBatch
 
 SHARING_PACE = 5.0
-
-
-class Values(NamedTuple):
-    """logit(A) = bias + sum of node over A + sum of pair over the pairs of A; pair symmetric, diagonal 0."""
-
-    bias: Float[Tensor, "B"]
-    node: Float[Tensor, "B N"]
-    pair: Float[Tensor, "B N N"]
 
 
 class Terms(NamedTuple):
@@ -149,7 +141,7 @@ class PairMember(nn.Module):
         )
 
 
-class PairValue(Ensemble):
+class PairValue(SearchableValue):
     """Members whose mean is a pair value again, so that exact search still applies."""
 
     def __init__(

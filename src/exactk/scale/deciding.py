@@ -25,7 +25,7 @@ Decide = Callable[[Batch], Decision]
 def fast_decide(recommender: Recommender) -> Decide:
     """For batches of requests that have a valid card."""
     search = recommender.decider.search
-    if isinstance(search, PairValueSearch):
+    if isinstance(search, PairValueSearch) and isinstance(search.model, PairValue):
         compiled = CompiledPairSearch(search.model)
         return lambda batch: _by_value(compiled, batch)
     return recommender.decide

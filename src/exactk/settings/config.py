@@ -14,6 +14,7 @@ from exactk.settings.sections import Section, checked, hints_of, parsed, refuse_
 
 Inputs = Literal["both", "ids", "features", "auto"]
 Schedule = Literal["constant", "cosine"]
+Shown = Literal["card", "list", "session"]
 
 # What several groups mean by the same name.
 INPUTS = (
@@ -51,6 +52,30 @@ class InputSizes(Section):
     num_items: int = setting(1, "rows of the table of items", least=1)
     user_feature_size: int = setting(0, "features of a user", least=0)
     item_feature_size: int = setting(0, "features of an item", least=0)
+    candidate_numbers: int = setting(0, "numbers of an item in this request", least=0)
+    context_numbers: int = setting(0, "numbers of a request", least=0)
+    candidate_categories: tuple[int, ...] = setting((), "values of each, the unknown one included")
+    context_categories: tuple[int, ...] = setting((), "the same of a request")
+    item_categories: tuple[int, ...] = setting((), "the same of an item")
+    user_categories: tuple[int, ...] = setting((), "the same of a user")
+    item_vector_size: int = setting(0, "numbers of an item's texts and vectors", least=0)
+    pair_features: int = setting(0, "numbers of two items", least=0)
+    scored: bool = setting(False, "every candidate has an upstream score")
+    placed: bool = setting(False, "every candidate has the place it was shown at")
+    shown: Shown = setting("card", "what the user saw: the card alone, the whole list, or items of a session")
+    items_recur: bool = setting(True, "items of train are met again later")
+    users_recur: bool = setting(True, "users of train are met again later")
+
+    @property
+    def columns(self) -> bool:
+        """Whether there is more to learn from than who was shown which card: columns, or lists seen whole."""
+        return self.shown != "card" or any(
+            (
+                self.candidate_numbers, self.context_numbers, self.candidate_categories,
+                self.context_categories, self.item_categories, self.user_categories,
+                self.item_vector_size, self.pair_features, self.scored,
+            )
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -134,6 +159,42 @@ class PairValueConfig(Section):
 
 
 @dataclass(frozen=True)
+class CardValueConfig(Section):
+    """GAttN with an exact decoder: what it reads beside a pair value's ids and features, and its training.
+
+    Its terms of ids and features, and the training of a log that has nothing else, are in `pair_value`.
+    """
+
+    section = "card_value"
+
+    width: int = setting(64, "of a candidate's embedding", least=1)
+    layers: int = setting(2, "of the encoder", least=0)
+    heads: int = setting(8, "of its attention; divides the width", least=1)
+    feed_forward_size: int = setting(128, "width inside an encoder layer", least=1)
+    attention: Literal["auto", "always", "never"] = setting(
+        "auto", "of candidates to each other; auto: where the user saw them all"
+    )
+    bins: int = setting(16, "pieces of a number's scale, by quantiles of train", least=1)
+    embedding_size: int = setting(8, "numbers of a category, at most", least=1)
+    low_rank: int = setting(8, "of the pair score of two embeddings; 0: none", least=0)
+    pair_hidden: int = setting(64, "width of the network that scores pairs by their features", least=1)
+    bias_hidden: int = setting(32, "width of the network that steers attention by pairs", least=1)
+    hidden_share: float = setting(0.3, "of ids and categories hidden in training", least=0, most=0.9)
+    members: int = setting(5, "independently initialised copies, averaged", least=1)
+    dropout: float = setting(0.2, "share of the hidden layers left out in training", least=0, most=0.9)
+    epochs: int = setting(10, EPOCHS, least=1)
+    batch_size: int = setting(128, BATCH_SIZE + ", fewer where a log is small", least=1)
+    learning_rate: float = setting(0.0015, LEARNING_RATE, least=0)
+    schedule: Schedule = setting("cosine", SCHEDULE)
+    weight_decay: float = setting(0.01, WEIGHT_DECAY, least=0)
+    patience: int = setting(4, PATIENCE, least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_uneven_heads(self.section, self.heads, self.width)
+
+
+@dataclass(frozen=True)
 class TrainingConfig(Section):
     """RLfD (section 4.2): which losses train the policy (phase 2), and how long; what both phases share."""
 
@@ -210,12 +271,14 @@ class VocabularyConfig(Section):
 class Config(Section):
     """All settings of a recommender."""
 
-    model: Literal["policy", "pair_value"] = setting(
-        "policy", "policy: GAttN writes cards; pair_value: exact search over a learned value"
+    model: Literal["policy", "pair_value", "card_value"] = setting(
+        "policy",
+        "policy: GAttN writes cards; card_value: GAttN with an exact decoder; pair_value: of ids and features alone",
     )
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     pair_value: PairValueConfig = field(default_factory=PairValueConfig)
+    card_value: CardValueConfig = field(default_factory=CardValueConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
 
@@ -223,7 +286,7 @@ class Config(Section):
         super().__post_init__()
         if self.training.demonstrations == "exact" and self.reward.kind != "pair":
             raise ConfigError("training.demonstrations=exact needs a pair value: set reward.kind=pair")
-        if self.pair_value.triples and self.model == "pair_value":
+        if self.pair_value.triples and self.model != "policy":
             raise ConfigError(
                 "pair_value.triples is for a policy's reward and guide: exact search knows items and pairs only"
             )

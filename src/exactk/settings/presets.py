@@ -16,7 +16,7 @@ from exactk.settings.config import Config, PairValueConfig, PolicyConfig, Reward
 # The defaults are the numbers of the paper's appendix C; departures from them are named here.
 PRESETS: dict[str, Config] = {
     "paper": Config(),
-    "best": Config(
+    "pair-value": Config(
         model="pair_value",
         reward=RewardConfig(kind="pair", batch_size=256, patience=2),
         pair_value=PairValueConfig(
@@ -74,24 +74,31 @@ PRESETS: dict[str, Config] = {
         training=TrainingConfig(epochs=2),
     ),
 }
-# GAttN for a GPU: taught by the best cards under the pair value of `best`; wider, more samples, more epochs.
+PRESETS["best"] = PRESETS["pair-value"]
+
+# GAttN for a GPU: taught by the best cards under the pair value; wider, more samples, more epochs.
 PRESETS["large"] = replace(
-    PRESETS["best"],
+    PRESETS["pair-value"],
     model="policy",
-    policy=replace(PRESETS["best"].policy, width=128, heads=8, feed_forward_size=256, encoder_layers=3),
+    policy=replace(PRESETS["pair-value"].policy, width=128, heads=8, feed_forward_size=256, encoder_layers=3),
     training=replace(
-        PRESETS["best"].training, alpha=0.01, samples=16, warm_start_epochs=12, epochs=24, batch_size=1024
+        PRESETS["pair-value"].training,
+        alpha=0.01,
+        samples=16,
+        warm_start_epochs=12,
+        epochs=24,
+        batch_size=1024,
     ),
 )
 
 # GAttN at the paper's width with its value inside, which sees triples: chosen on validation (docs/decisions/0014).
 PRESETS["guided"] = replace(
-    PRESETS["best"],
+    PRESETS["pair-value"],
     model="policy",
-    pair_value=replace(PRESETS["best"].pair_value, triples=True),
+    pair_value=replace(PRESETS["pair-value"].pair_value, triples=True),
     policy=PolicyConfig(inputs="auto", feed_forward_size=64, attention="qkv", guided=True),
     training=replace(
-        PRESETS["best"].training,
+        PRESETS["pair-value"].training,
         alpha=0.0,
         demonstrations="logged",
         warm_start_epochs=0,
@@ -114,7 +121,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
 
 
 def preset(name: str) -> Config:
-    """The settings known by this name: `paper`, `best`, `best-ids`, `guided`, `large` or `tiny`."""
+    """The settings known by this name: `best`, `paper`, `pair-value`, `best-ids`, `guided`, `large` or `tiny`."""
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -145,8 +145,9 @@ def checked(name: str, value: Any, kind: Any) -> Any:
             raise ConfigError(f"setting {name} must be one of {', '.join(get_args(kind))}, got {value!r}")
         return value
     if get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
-            raise ConfigError(f"setting {name} must be a list of texts, got {value!r}")
+        part_kind, words = get_args(kind)[0], "texts" if get_args(kind)[0] is str else "whole numbers"
+        if not isinstance(value, list | tuple) or not all(isinstance(part, part_kind) for part in value):
+            raise ConfigError(f"setting {name} must be a list of {words}, got {value!r}")
         return tuple(value)
     if kind is Path and isinstance(value, str):
         return Path(value)

@@ -19,7 +19,8 @@ from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.engine.pair_value.search import CompiledPairSearch
 from exactk.learning.decide import PairValueSearch, PolicyWriter
 from exactk.model_folder import Fitted
-from exactk.models.pairvalue import PairValue, Values
+from exactk.models.ensemble import SearchableValue, Values
+from exactk.models.pairvalue import PairValue
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
 from exactk.search import Feasible, beam, greedy
@@ -122,7 +123,7 @@ class Decoder:
             cards, logit, torch.full_like(logit, torch.inf), _sure(cards), ("algorithm 1",) * len(batch)
         )
 
-    def _values(self, model: PairValue, batch: TensorBatch) -> Values:
+    def _values(self, model: SearchableValue, batch: TensorBatch) -> Values:
         if not isinstance(self.compiled, CompiledPairSearch):
             return model.values(batch)
         node, pair = self.compiled.values(batch.arrays())
@@ -184,7 +185,10 @@ def _share(seconds: float, batch: TensorBatch) -> float:
 def decoder_of(fitted: Fitted, decider: PolicyWriter | PairValueSearch, explore: float) -> Decoder:
     """The decoder of a trained model."""
     if isinstance(decider, PairValueSearch):
-        return Decoder(fitted, decider, explore, CompiledPairSearch(decider.model))
+        model = decider.model
+        return Decoder(
+            fitted, decider, explore, CompiledPairSearch(model) if isinstance(model, PairValue) else None
+        )
     # Served by one thread each, and held against the model itself (`checked`): not by the recommender's own engine.
     decider = replace(decider, by_beam=None)
     compiled = CompiledDecoder(decider.policy, threads=1) if decider.config.beam > 1 else None

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from exactk.data.requests import Request, request_batch
 from exactk.engine.calibration import Calibration
-from exactk.models.ensemble import Ensemble
-from exactk.models.pairvalue import PairValue
+from exactk.models.ensemble import Ensemble, SearchableValue
 from exactk.problem.rules.constraints import Constraints
 from exactk.search.steps import Steps
 from exactk.serving.model.answering import Answer, Answerer, Question
@@ -139,7 +138,7 @@ def weights(arm: Arm, asked: ViewRequest) -> Weights:
     if policy is not None and policy.config.encoder_layers:
         attention = policy.attention(batch)[0, -1].mean(0).tolist()  # last layer, heads together
     judge = None if value is None else partial(judged, value, batch, fitted.calibration)
-    if isinstance(value, PairValue):
+    if isinstance(value, SearchableValue):
         values, calibration = value.values(batch), fitted.calibration
         pairs = values.pair[0].double().numpy() * calibration.scale
         offset = float(values.bias[0]) * calibration.scale + calibration.shift

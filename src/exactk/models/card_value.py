@@ -1,0 +1,287 @@
+"""CardValue: GAttN's encoder over the candidates, a score of each and of every two; what exact search maximises.
+
+Knows no search and no training. `docs/losses.md` says what its numbers are trained to mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from exactk.models.card_inputs import CardInputs, Listed
+from exactk.models.columns import Categories, hidden
+from exactk.models.ensemble import SearchableValue, Values
+from exactk.models.inputs import decided, initialise
+from exactk.models.pairvalue import PairMember
+from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig
+from exactk.tensors import TensorBatch
+
+FAR = -1e9
+
+
+class Layer(nn.Module):
+    """Self-attention, steered by what pairs are like, and a feed-forward part; each beside what it is added to."""
+
+    def __init__(self, config: CardValueConfig, attends: bool) -> None:
+        super().__init__()
+        D = config.width
+        self.heads = config.heads
+        self.attends = attends
+        if attends:
+            self.attention_norm = nn.LayerNorm(D)
+            self.project, self.join = nn.Linear(D, 3 * D), nn.Linear(D, D)
+        self.feed_forward_norm = nn.LayerNorm(D)
+        self.widen, self.narrow = (
+            nn.Linear(D, config.feed_forward_size),
+            nn.Linear(config.feed_forward_size, D),
+        )
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, nodes: Float[Tensor, "B N D"], bias: Float[Tensor, "B H N N"] | None
+    ) -> Float[Tensor, "B N D"]:
+        """Embeddings of the next layer; `bias` is added to the scores of attention, very low where none is wanted."""
+        if self.attends:
+            B, N, D = nodes.shape
+            parts = self.project(self.attention_norm(nodes)).view(B, N, 3, self.heads, D // self.heads)
+            query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)  # B H N d
+            scores = query @ key.transpose(-1, -2) / math.sqrt(D // self.heads)
+            weights = self.dropout((scores if bias is None else scores + bias).softmax(-1))
+            mixed = (weights @ value).transpose(1, 2).reshape(B, N, D)
+            nodes = nodes + self.dropout(self.join(mixed))
+        wide = self.widen(self.feed_forward_norm(nodes)).relu()
+        deeper: Tensor = nodes + self.dropout(self.narrow(wide))
+        return deeper
+
+
+class CardMember(nn.Module):
+    """One network: h = encoder(columns, context, terms of ids and features); node = f(h) + offset by the score;
+    pair = g(pair columns) + <h_i W, h_j W>, where cards tell of pairs; both on top of a pair value's own terms.
+    """
+
+    def __init__(
+        self, config: CardValueConfig, pair_config: PairValueConfig, sizes: InputSizes, inputs: CardInputs
+    ) -> None:
+        super().__init__()
+        D = config.width
+        self.hidden_share = config.hidden_share
+        self.attends = inputs.context_of_pairs or attends(config, sizes)
+        self.scores_pairs = sizes.shown != "list"
+        self.knows_users = sizes.users_recur
+        self.base = PairMember(pair_config, sizes) if has_base(pair_config, sizes) else None
+        self.categories = Categories(inputs.category_sizes, config.embedding_size, config.hidden_share)
+        self.context_categories = Categories(
+            inputs.context_category_sizes, config.embedding_size, config.hidden_share
+        )
+        base_size = 0 if self.base is None else self.base.vectors.item_size + pair_config.embedding_size
+        self.item = nn.Linear(inputs.candidate_size + self.categories.size + base_size, D)
+        self.context = nn.Linear(inputs.context_size + self.context_categories.size, D)
+        self.layers = nn.ModuleList(Layer(config, self.attends) for _ in range(config.layers))
+        self.steers = self.attends and inputs.pair_size > 0 and config.layers > 0
+        if self.steers:
+            self.bias_hidden = nn.Linear(inputs.pair_size, config.bias_hidden)
+            self.bias_out = nn.Linear(config.bias_hidden, config.heads * config.layers)
+        self.norm = nn.LayerNorm(D)
+        self.node_hidden, self.node_out = nn.Linear(D, D), nn.Linear(D, 1, bias=False)
+        self.node_linear = nn.Linear(D, 1, bias=False)
+        self.offset = nn.Parameter(torch.empty(()))  # weight of the upstream score
+        self.user_bias = nn.Parameter(torch.empty(()))
+        self.choice_scale = nn.Parameter(
+            torch.empty(())
+        )  # log of how sharply the most appealing item is clicked
+        self.low_rank = config.low_rank if self.scores_pairs else 0
+        if self.scores_pairs and inputs.pair_size:
+            self.pair_linear = nn.Linear(inputs.pair_size, 1, bias=False)
+            self.pair_hidden = nn.Linear(inputs.pair_size, config.pair_hidden)
+            self.pair_out = nn.Linear(config.pair_hidden, 1)
+        if self.low_rank:
+            self.low = nn.Linear(D, self.low_rank, bias=False)
+            self.low_weight = nn.Parameter(torch.empty(self.low_rank))
+        self.dropout = nn.Dropout(config.dropout)
+
+    @torch.no_grad()
+    def start_small(self) -> None:
+        """Pairs begin at nothing: an untrained pair score would decide cards that it knows nothing of."""
+        if self.base is not None:
+            self.base.start_small()
+        if self.steers:
+            self.bias_out.weight.zero_()
+        if self.scores_pairs and hasattr(self, "pair_out"):
+            self.pair_linear.weight.zero_()
+            self.pair_out.weight.zero_()
+
+    def values(self, batch: TensorBatch, listed: Listed, at: Int[Tensor, "B R"] | None = None) -> Values:
+        """Scores of all candidates, or of the positions `at`, for which `listed` was read."""
+        base, features = self._base(batch, at)
+        h = self._embedded(listed, features)
+        node = self.node_out(self.dropout(self.node_hidden(h).relu())) + self.node_linear(h)
+        node = node.squeeze(-1) + self.offset * listed.score + base.node
+        return Values(self.user_bias + base.bias, node * listed.present, self._pairs(h, listed) + base.pair)
+
+    def _base(self, batch: TensorBatch, at: Tensor | None) -> tuple[Values, Tensor]:
+        """The pair value's terms, and what the encoder reads of ids and features."""
+        B, R = batch.item.shape if at is None else at.shape
+        if self.base is None:
+            none = torch.zeros(B, R, 0, device=batch.item.device)
+            return Values(none.new_zeros(B), none.new_zeros(B, R), none.new_zeros(B, 1, 1)), none
+        if not self.knows_users:
+            batch = replace(batch, user=torch.zeros_like(batch.user))
+        if self.training:
+            hide = self.hidden_share
+            batch = replace(batch, item=hidden(batch.item, hide), user=hidden(batch.user, hide))
+        item, user = self.base.vectors.item(batch, at), self.base.vectors.user(batch)
+        both = self.base.map_item(item) * self.base.map_user(user).unsqueeze(1)
+        terms = self.base.terms(item, user)
+        pair = terms.node.new_zeros(B, 1, 1)
+        if self.scores_pairs:
+            pair = self.base.pairs(terms)
+        values = Values(self.base.user_bias(user).squeeze(-1), terms.node, pair)
+        return values, torch.cat([item, both], -1)
+
+    def _embedded(self, listed: Listed, features: Tensor) -> Float[Tensor, "B R D"]:
+        item = self.item(torch.cat([listed.candidates, self.categories(listed.categories), features], -1))
+        context = [listed.context, self.context_categories(listed.context_categories)]
+        nodes = self.dropout(item + self.context(torch.cat(context, -1)).unsqueeze(1))
+        for layer, bias in zip(self.layers, self._steering(listed), strict=True):
+            nodes = layer(nodes, bias)
+        normed: Tensor = self.norm(nodes)
+        return normed
+
+    def _steering(self, listed: Listed) -> Sequence[Tensor | None]:
+        """What is added to the scores of attention in each layer."""
+        if not self.attends:
+            return [None] * len(self.layers)
+        far = torch.zeros_like(listed.score).masked_fill(~listed.present, FAR)[:, None, None]  # B 1 1 N
+        if not self.steers:
+            return [far] * len(self.layers)
+        extra = self.bias_out(self.bias_hidden(listed.pairs).relu())  # B T H*L
+        square = both_ways(extra, listed.score.shape[1]).permute(0, 3, 1, 2)
+        return [far + part for part in square.chunk(len(self.layers), 1)]
+
+    def _pairs(self, h: Tensor, listed: Listed) -> Float[Tensor, "B R R"]:
+        B, R = listed.score.shape
+        pair = h.new_zeros(B, R, R)
+        if not self.scores_pairs:
+            return pair
+        if hasattr(self, "pair_out"):
+            deep = self.pair_out(self.dropout(self.pair_hidden(listed.pairs).relu()))
+            pair = both_ways(self.pair_linear(listed.pairs) + deep, R).squeeze(-1)
+        if self.low_rank:
+            low = self.low(h)
+            pair = pair + (low * self.low_weight) @ low.transpose(1, 2) / math.sqrt(self.low_rank)
+        return pair
+
+
+def both_ways(values: Float[Tensor, "B T C"], size: int) -> Float[Tensor, "B R R C"]:
+    """Values of the pairs i < j as a symmetric matrix, 0 on its diagonal."""
+    i, j = torch.triu_indices(size, size, 1, device=values.device)
+    upper = values.new_zeros(len(values), size, size, values.shape[-1])
+    upper[:, i, j] = values
+    return upper + upper.transpose(1, 2)
+
+
+def attends(config: CardValueConfig, sizes: InputSizes) -> bool:
+    """Whether candidates see each other: only what a user saw can have swayed a click."""
+    return config.attention == "always" or (config.attention == "auto" and sizes.shown != "card")
+
+
+def has_base(config: PairValueConfig, sizes: InputSizes) -> bool:
+    """Whether ids, or features of users and items, are worth terms of their own."""
+    return decided(config.inputs, sizes) == "features" or sizes.items_recur
+
+
+class CardValue(SearchableValue):
+    """Members that read the same columns; their mean is a sum over items and pairs again, so exact search applies.
+
+    Where the whole list was seen a node is the chance that this item is the one clicked, so that a card's value is the
+    chance that the click falls on it; elsewhere nodes and pairs add up to a logit.
+    """
+
+    def __init__(
+        self,
+        config: CardValueConfig,
+        pair_config: PairValueConfig,
+        sizes: InputSizes,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        inputs = CardInputs(sizes, config.bins, attends(config, sizes) and sizes.shown != "list")
+        super().__init__(CardMember(config, pair_config, sizes, inputs) for _ in range(config.members))
+        self.config, self.sizes = config, sizes
+        self.inputs = inputs
+        initialise(self, generator)
+        for member in self.members:
+            member.start_small()  # type: ignore[operator]
+
+    @torch.no_grad()
+    def start_at(self, click_rate: float) -> None:
+        """Begin at the share of cards that are clicked; it says nothing where all are."""
+        for member in self.members:
+            assert isinstance(member, CardMember)
+            member.user_bias.fill_(math.log(click_rate / (1 - click_rate)) if click_rate < 1 else 0.0)
+
+    @property
+    def only_pairs(self) -> bool:
+        """Always: `pair_value.triples` is refused."""
+        return True
+
+    def raw_values(self, batch: TensorBatch, at: Int[Tensor, "B R"] | None = None) -> list[Values]:
+        """What each member says of all candidates, or of positions `at`: nodes of a list as they enter its softmax."""
+        listed = self.inputs(batch, at)
+        found: list[Values] = []
+        for member in self.members:
+            assert isinstance(member, CardMember)
+            bias, node, pair = member.values(batch, listed, at)
+            two = listed.present.unsqueeze(2) & listed.present.unsqueeze(1)
+            others = ~torch.eye(node.shape[1], dtype=torch.bool, device=node.device)
+            found.append(Values(bias, node, (pair + pair.transpose(1, 2)) / 2 * (two & others)))
+        return found
+
+    def values(self, batch: TensorBatch) -> Values:
+        """Mean node and pair values of the members."""
+        parts = self.raw_values(batch)
+        if self.sizes.shown == "list":
+            parts = [v._replace(node=shares(v.node, batch), bias=v.bias * 0) for v in parts]
+        return Values(*(torch.stack(part).mean(0) for part in zip(*parts, strict=True)))
+
+    def on_cards(
+        self, batch: TensorBatch
+    ) -> list[tuple[Float[Tensor, "B"], Float[Tensor, "B K"], Float[Tensor, ""]]]:
+        """Of each member: its bias, what each item brings to the logged card, and how sharply the best is clicked."""
+        assert batch.card is not None
+        real = batch.card >= 0
+        told = []
+        for member, values in zip(self.members, self.raw_values(batch, batch.card.clamp(min=0)), strict=True):
+            pairs = values.pair * (real.unsqueeze(2) & real.unsqueeze(1))
+            told.append((values.bias, (values.node + pairs.sum(-1) / 2) * real, member.choice_scale))
+        return told  # type: ignore[return-value]
+
+    def member_logits(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "M B S"]:
+        """What each member says of cards; only their items are read where nothing else was seen."""
+        S, K = cards.shape[1:]
+        at = None
+        if self.sizes.shown == "card" and self.config.attention != "always" and batch.item.shape[1] > S * K:
+            at = cards.clamp(min=0).flatten(1)
+            cards = torch.where(cards >= 0, torch.arange(S * K, device=cards.device).view(S, K), -1)
+        parts = self.raw_values(batch, at)
+        if self.sizes.shown == "list":
+            parts = [v._replace(node=shares(v.node, batch), bias=v.bias * 0) for v in parts]
+        return torch.stack([v.bias.unsqueeze(1) + sums(v, cards) for v in parts])
+
+
+def shares(node: Float[Tensor, "B N"], batch: TensorBatch) -> Float[Tensor, "B N"]:
+    """How likely each candidate is the one clicked."""
+    return node.masked_fill(~batch.present, FAR).softmax(-1) * batch.present
+
+
+def sums(values: Values, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
+    """Nodes and pairs of cards, given by places among the values (-1: no item)."""
+    at, real = cards.clamp(min=0), cards >= 0
+    request = torch.arange(len(cards), device=cards.device)
+    node = values.node[request[:, None, None], at] * real  # B S K
+    pair = values.pair[request[:, None, None, None], at.unsqueeze(3), at.unsqueeze(2)]  # B S K K
+    return node.sum(-1) + (pair * (real.unsqueeze(3) & real.unsqueeze(2))).sum((2, 3)) / 2

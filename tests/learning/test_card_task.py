@@ -1,0 +1,188 @@
+"""Card values trained on each kind of log, without a setting: lists, chosen cards, cards clicked or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from exactk.data import Dataset
+from exactk.data.logs.frame import from_frame
+from exactk.data.sample import sample_log
+from exactk.learning import card_task
+from exactk.learning.phases import input_sizes
+from exactk.models.card_value import CardValue
+from exactk.models.pairvalue import PairValue
+from exactk.recommender import Recommender
+from exactk.settings.config import CardValueConfig, Config
+from exactk.settings.presets import preset
+
+SMALL = CardValueConfig(
+    width=16, heads=2, feed_forward_size=16, bins=8, pair_hidden=8, bias_hidden=8, members=2, epochs=4, batch_size=32,
+    learning_rate=0.005, dropout=0.0,
+)  # fmt: skip
+CONFIG = replace(
+    preset("pair-value"),
+    model="card_value",
+    card_value=SMALL,
+    pair_value=replace(preset("pair-value").pair_value, members=2, epochs=3, batch_size=64),
+)
+COLUMNS = {
+    "request_id": "request_id", "user_id": "user_id", "item_id": "item_id", "clicked": "clicked",
+    "on_card": "on_card", "timestamp": "timestamp", "score": "score", "position": "position",
+}  # fmt: skip
+
+
+@cache
+def lists() -> Dataset:
+    log = sample_log(requests=700, users=60)
+    rows = log.rows.drop_columns(["dwell"])
+    order = np.random.default_rng(0).permutation(len(rows))
+    request = np.unique(rows["request_id"].to_numpy(zero_copy_only=False), return_inverse=True)[1]
+    return from_frame(rows.take(order[np.argsort(request[order], kind="stable")]), COLUMNS, log.items)
+
+
+def bundles(num: int = 200, seed: int = 0) -> Dataset:
+    """Sessions of six items of three makers, two each; a pair of the same maker was chosen."""
+    rng = np.random.default_rng(seed)
+    rows: list[dict[str, Any]] = []
+    for r in range(num):
+        order = rng.permutation(6)
+        makers = np.array([0, 0, 1, 1, 2, 3])[order]
+        shared = rng.integers(2)
+        items = [int(rng.integers(50)) * 4 + int(m) for m in makers]
+        while len(set(items)) < 6:
+            items = [int(rng.integers(50)) * 4 + int(m) for m in makers]
+        card = [i for i, m in zip(items, makers, strict=True) if m == shared]
+        rows.append({"request_id": f"r{r}", "user_id": f"u{r % 20}", "candidates": items, "card": card})
+    known = pa.table({"item_id": list(range(200)), "maker": [f"m{i % 4}" for i in range(200)]})
+    described = {
+        "positives_only": True,
+        "roles": {name: name for name in ("request_id", "user_id", "candidates", "card")},
+        "item": {"categories": ["maker"]},
+    }
+    return from_frame(pa.Table.from_pylist(rows), described, known)
+
+
+@cache
+def learned_lists() -> tuple[Recommender, Dataset]:
+    train, valid, test = lists().split()
+    return Recommender(CONFIG).fit(train, valid, show=False), test
+
+
+def hits(recommender: Recommender, test: Dataset) -> float:
+    found = []
+    for batch in test.batches(recommender.fitted.vocabulary, 256):
+        cards = recommender.recommend_batch(batch)
+        assert batch.clicks is not None
+        found.append((np.take_along_axis(batch.clicks, cards, 1) > 0).any(1))
+    return float(np.concatenate(found).mean())
+
+
+def test_from_whole_lists_it_learns_what_is_cheap_beside_the_others() -> None:
+    recommender, test = learned_lists()
+    model = recommender.fitted.models.value
+    assert isinstance(model, CardValue)
+    assert (model.sizes.shown, model.sizes.placed, model.sizes.scored) == ("list", True, True)
+    chance = np.mean(
+        [4 / n for batch in test.batches(recommender.fitted.vocabulary, 256) for n in batch.present.sum(1)]
+    )
+    assert hits(recommender, test) > chance + 0.2
+
+
+def test_the_value_of_a_list_is_how_often_a_click_falls_on_the_card() -> None:
+    recommender, test = learned_lists()
+    said = recommender.evaluate(test)["value"]
+    assert abs(said - hits(recommender, test)) < 0.12
+
+
+def test_a_saved_model_decides_alike(tmp_path: Path) -> None:
+    recommender, test = learned_lists()
+    recommender.save(tmp_path / "model")
+    again = Recommender.load(tmp_path / "model")
+    assert isinstance(again.fitted.models.value, CardValue)
+    batch = next(iter(test.batches(recommender.fitted.vocabulary, 64)))
+    np.testing.assert_array_equal(again.recommend_batch(batch), recommender.recommend_batch(batch))
+
+
+def test_chosen_cards_teach_which_items_go_together() -> None:
+    data = bundles()
+    train, valid, test = data.split("random")
+    recommender = Recommender(CONFIG).fit(train, valid, show=False)
+    assert recommender.fitted.sizes.shown == "session"
+    whole = []
+    for batch in test.batches(recommender.fitted.vocabulary, 256):
+        assert batch.card is not None
+        whole.append((np.sort(recommender.recommend_batch(batch)) == np.sort(batch.card)).all(1))
+    # One card in fifteen by chance; two makers come in pairs, so half of the cards can be told.
+    assert np.concatenate(whole).mean() > 0.4
+
+
+def test_cards_with_columns_are_learned_from_clicks_on_them() -> None:
+    log = sample_log(requests=900, users=60)
+    clicked = log.rows["clicked"].to_numpy(zero_copy_only=False) & log.rows["on_card"].to_numpy(
+        zero_copy_only=False
+    )
+    rows = log.rows.drop_columns(["dwell", "clicked"]).append_column("clicked", pa.array(clicked))
+    train, valid, test = from_frame(rows, COLUMNS, log.items).split()
+    recommender = Recommender(CONFIG).fit(train, valid, show=False)
+    assert isinstance(recommender.fitted.models.value, CardValue)
+    assert recommender.fitted.sizes.shown == "card"
+    assert any(told["event"] == "calibrated" and told["auc"] > 0.55 for told in recommender.history)
+    assert recommender.evaluate(test)["valid"] == 1.0
+
+
+def test_of_ids_and_features_of_cards_alone_it_is_the_pair_value(tmp_path: Path) -> None:
+    from card_logs import random_log
+
+    train, valid, _ = random_log(tmp_path / "log", 80, features=3).split("random")
+    config = replace(CONFIG, pair_value=replace(CONFIG.pair_value, epochs=1))
+    mine = Recommender(config).fit(train, valid, show=False)
+    plain = Recommender(replace(config, model="pair_value")).fit(train, valid, show=False)
+    found, wanted = mine.fitted.models.value, plain.fitted.models.value
+    assert isinstance(found, PairValue)
+    assert isinstance(wanted, PairValue)
+    weights = wanted.state_dict()
+    assert all(tensor.equal(weights[name]) for name, tensor in found.state_dict().items())
+
+
+def test_items_that_come_and_go_have_no_terms_of_their_own() -> None:
+    train, valid, _ = lists().split()
+    vocabulary = train.vocabulary()
+    assert card_task.recurring(valid, vocabulary) == (True, True)
+    few = train.take(slice(0, 5)).vocabulary()
+    assert card_task.recurring(valid, few)[0] is False
+    assert card_task.recurring(None, few) == (True, True)
+    assert input_sizes(few, train, valid).items_recur is False
+
+
+def test_lists_without_a_click_are_left_out_and_small_logs_read_in_small_batches() -> None:
+    train, _, _ = lists().split()
+    view = card_task.with_signal(train, "list")
+    assert 0 < len(view) <= len(train)
+    for batch in view.batches(view.vocabulary(columns=False), 256):
+        assert batch.clicks is not None
+        assert (batch.clicks.sum(1) > 0).all()
+    assert card_task.batch_size_for(replace(SMALL, batch_size=128, epochs=10), 470) == 8
+    assert card_task.batch_size_for(replace(SMALL, batch_size=128, epochs=10), 100_000) == 128
+
+
+@pytest.mark.parametrize("shown", ["list", "session"])
+def test_stopped_and_resumed_it_ends_with_the_same_weights(shown: str, tmp_path: Path) -> None:
+    train, valid, _ = lists().split() if shown == "list" else bundles(60).split("random")
+    config = Config.from_dict({"card_value": {"epochs": 1}}, base=CONFIG)
+    whole = Recommender(config).fit(train, valid, show=False)
+    first = Recommender(config).fit(train, valid, folder=tmp_path / "run", show=False)
+    again = Recommender(config).fit(train, valid, folder=tmp_path / "run", resume=True, show=False)
+    for other in (first, again):
+        mine, theirs = whole.fitted.models.value, other.fitted.models.value
+        assert mine is not None
+        assert theirs is not None
+        for tensor, wanted in zip(theirs.state_dict().values(), mine.state_dict().values(), strict=True):
+            assert torch.equal(tensor, wanted)

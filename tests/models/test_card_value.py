@@ -1,0 +1,198 @@
+"""GAttN with an exact decoder: what it reads, what it must not depend on, and what its numbers mean."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from exactk.errors import InputError
+from exactk.models.card_value import CardValue
+from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig, Shown
+from exactk.tensors import TensorBatch
+from made import complete_batch
+
+N = 7
+SIZES = InputSizes(
+    num_users=6, num_items=31, candidate_numbers=3, context_numbers=1, candidate_categories=(4,),
+    context_categories=(3,), item_categories=(5,), user_categories=(2,), item_vector_size=4, pair_features=2,
+    scored=True, placed=True,
+)  # fmt: skip
+CONFIG = CardValueConfig(width=8, heads=2, feed_forward_size=8, bins=4, low_rank=2, members=2)
+BASE = PairValueConfig(kinds=3, place_size=2, hidden_size=8, embedding_size=4)
+EVERY: list[Shown] = ["card", "list", "session"]
+
+
+def batch_with_columns(num: int = 3, size: int = N, seed: int = 0) -> TensorBatch:
+    draw = torch.Generator().manual_seed(seed)
+    uniform = torch.rand(num, size, size, 2, generator=draw)
+    numbers = torch.randn(num, size, 3, generator=draw)
+    numbers[0, 1, 0] = torch.nan
+    present = torch.ones(num, size, dtype=torch.bool)
+    present[-1, -2:] = False
+    return complete_batch(
+        num, size, 3, present=present,
+        candidate_numbers=numbers,
+        candidate_categories=torch.randint(0, 4, (num, size, 1), generator=draw),
+        context_numbers=torch.randn(num, 1, generator=draw),
+        context_categories=torch.randint(0, 3, (num, 1), generator=draw),
+        item_categories=torch.randint(0, 5, (num, size, 1), generator=draw),
+        user_categories=torch.randint(0, 2, (num, 1), generator=draw),
+        item_vectors=torch.randn(num, size, 4, generator=draw),
+        pair_features=uniform + uniform.transpose(1, 2),
+        score=torch.randn(num, size, generator=draw),
+        position=torch.arange(1.0, size + 1).repeat(num, 1),
+    )  # fmt: skip
+
+
+def made(shown: Shown, config: CardValueConfig = CONFIG, **changes: Any) -> CardValue:
+    sizes = replace(SIZES, shown=shown, **changes)
+    model = CardValue(config, BASE, sizes, torch.Generator().manual_seed(0))
+    model.inputs.fit([batch_with_columns(20, seed=9)])
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():  # nothing is zero: every term must be seen
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=draw))
+    return model.eval()
+
+
+def permuted(batch: TensorBatch, order: torch.Tensor) -> TensorBatch:
+    def turned(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if name in (
+            "user",
+            "card_size",
+            "context_numbers",
+            "context_categories",
+            "user_categories",
+            "cap",
+            "group",
+        ):
+            return tensor
+        return tensor[:, order][:, :, order] if name in ("graph", "pair_features") else tensor[:, order]
+
+    changed: dict[str, Any] = {name: turned(name, tensor) for name, tensor in batch.named().items()}
+    return replace(batch, **changed)
+
+
+@pytest.mark.parametrize("shown", EVERY)
+@torch.no_grad()
+def test_the_order_of_candidates_changes_nothing_but_their_places(shown: Shown) -> None:
+    model, batch = made(shown), batch_with_columns()
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(2))
+    plain, turned = model.values(batch), model.values(permuted(batch, order))
+    torch.testing.assert_close(turned.node, plain.node[:, order])
+    torch.testing.assert_close(turned.pair, plain.pair[:, order][:, :, order])
+
+
+@pytest.mark.parametrize("shown", EVERY)
+@torch.no_grad()
+def test_a_batch_of_one_equals_the_batch_and_padding_changes_nothing(shown: Shown) -> None:
+    model, batch = made(shown), batch_with_columns()
+    together = model.values(batch)
+    for b in range(3):
+        alone = model.values(batch.rows(slice(b, b + 1)))
+        torch.testing.assert_close(alone.node[0], together.node[b])
+        torch.testing.assert_close(alone.pair[0], together.pair[b])
+    assert batch.candidate_numbers is not None
+    other = batch.candidate_numbers.clone()
+    other[-1, -2:] = 1e6
+    torch.testing.assert_close(model.values(replace(batch, candidate_numbers=other)).node, together.node)
+
+
+@pytest.mark.parametrize("shown", EVERY)
+@torch.no_grad()
+def test_the_value_of_a_card_is_bias_plus_nodes_plus_pairs(shown: Shown) -> None:
+    model, batch = made(shown), batch_with_columns()
+    cards = torch.tensor([[[0, 3, 1], [4, 2, -1]]]).repeat(3, 1, 1)
+    values, logits = model.values(batch), model(batch, cards)
+    for b, s in itertools.product(range(3), range(2)):
+        card = [p for p in cards[b, s].tolist() if p >= 0]
+        wanted = values.bias[b].item() + sum(values.node[b, i].item() for i in card)
+        wanted += sum(values.pair[b, i, j].item() for i, j in itertools.combinations(card, 2))
+        assert logits[b, s].item() == pytest.approx(wanted, abs=1e-4)
+    one = model(batch, cards[:, :1])  # where cards alone were seen, only their items are read
+    torch.testing.assert_close(one, logits[:, :1])
+
+
+@torch.no_grad()
+def test_of_a_list_the_values_are_chances_and_pairs_say_nothing() -> None:
+    values = made("list").values(batch_with_columns())
+    torch.testing.assert_close(values.node.sum(1), torch.ones(3))
+    assert values.pair.eq(0).all()
+    assert values.node[-1, -2:].eq(0).all()
+
+
+@pytest.mark.parametrize("shown", EVERY)
+@torch.no_grad()
+def test_only_what_a_user_saw_sways_how_another_item_is_read(shown: Shown) -> None:
+    """One candidate's category is another: a number read beside the list's mean would show anyway."""
+    model, batch = made(shown), batch_with_columns()
+    assert batch.candidate_categories is not None
+    other = batch.candidate_categories.clone()
+    other[:, 0] = (other[:, 0] + 1) % 4
+    before, after = (
+        model.raw_values(batch)[0],
+        model.raw_values(replace(batch, candidate_categories=other))[0],
+    )
+    apart = (before.node - after.node).abs()[:, 1:5]
+    assert (apart.max() > 1e-4) == (shown != "card")
+
+
+@torch.no_grad()
+def test_the_place_of_an_item_is_read_where_the_list_was_seen_alone() -> None:
+    batch = batch_with_columns()
+    elsewhere = replace(batch, position=batch.position.flip(1))  # type: ignore[union-attr]
+    for shown in EVERY:
+        model = made(shown)
+        same = model.values(batch).node.equal(model.values(elsewhere).node)
+        assert same == (shown != "list")
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        {"candidate_numbers": 0, "scored": False, "placed": False},
+        {"pair_features": 0},
+        {"item_vector_size": 0, "item_categories": (), "candidate_categories": ()},
+        {"context_numbers": 0, "context_categories": (), "user_categories": ()},
+        {"items_recur": False},
+    ],
+    ids=["numbers", "pairs", "items", "context", "ids"],
+)
+@pytest.mark.parametrize("shown", EVERY)
+@torch.no_grad()
+def test_what_is_not_there_is_not_asked_for(shown: Shown, nothing: dict[str, Any]) -> None:
+    model, batch = made(shown, **nothing), batch_with_columns()
+    gone: dict[str, Any] = {
+        name: None for name, value in nothing.items() if not value and hasattr(batch, name)
+    }
+    values = model.values(replace(batch, **gone))
+    assert values.node.isfinite().all()
+    assert values.pair.isfinite().all()
+
+
+@torch.no_grad()
+def test_missing_columns_are_refused_by_name() -> None:
+    with pytest.raises(InputError, match="reads 3 candidate numbers, the batch has none"):
+        made("list").values(replace(batch_with_columns(), candidate_numbers=None))
+    fewer = batch_with_columns().pair_features[..., :1]  # type: ignore[index]
+    with pytest.raises(InputError, match="reads 2 pair features, the batch has 1"):
+        made("list").values(replace(batch_with_columns(), pair_features=fewer))
+
+
+@torch.no_grad()
+def test_an_untrained_model_says_nothing_of_pairs() -> None:
+    model = CardValue(CONFIG, BASE, replace(SIZES, shown="session", items_recur=False)).eval()
+    assert model.values(batch_with_columns()).pair.eq(0).all()
+
+
+@torch.no_grad()
+def test_saved_weights_bring_the_scales_of_train_back() -> None:
+    model, batch = made("session"), batch_with_columns()
+    again = CardValue(CONFIG, BASE, model.sizes).eval()
+    again.load_state_dict(model.state_dict())
+    assert again.values(batch).node.equal(model.values(batch).node)
+    assert again.values(batch).pair.equal(model.values(batch).pair)
