@@ -59,6 +59,7 @@ class TensorBatch:
     position: Float[Tensor, "B N"] | None = None
     clicks: Float[Tensor, "B N"] | None = None
     reward: Float[Tensor, "B N"] | None = None
+    tie_key: Int[Tensor, "B N"] | None = None
     brief: Brief | None = None  # arrays still: only the exact engine reads it
     facts: Facts | None = None  # where they are known nothing is read: a recorded CUDA graph cannot look
 
@@ -105,6 +106,7 @@ class TensorBatch:
             group=_array(self.group, np.int32),
             cap=_array(self.cap, np.int32),
             brief=self.brief,
+            tie_key=None if self.tie_key is None else _array(self.tie_key, np.int64),
         )
 
 

@@ -64,15 +64,7 @@ def ragged() -> Batch:
 
 def permuted(batch: Batch, order: np.ndarray) -> Batch:
     """The same requests, candidates in another order: position p holds what was at order[p]."""
-    return replace(
-        batch,
-        item=batch.item[:, order],
-        present=batch.present[:, order],
-        graph=batch.graph[:, order][:, :, order],
-        pinned=batch.pinned[:, order],
-        group=batch.group[:, :, order],
-        item_features=None if batch.item_features is None else batch.item_features[:, order],
-    )
+    return batch.in_order(np.tile(order, (len(batch), 1)))
 
 
 def as_sets(cards: np.ndarray) -> list[set[int]]:
@@ -99,6 +91,22 @@ def test_the_order_of_candidates_changes_no_card(recommenders: Mapping[str, Reco
     for name, way in recommenders.items():
         straight = [set(order.argsort()[list(card)].tolist()) for card in as_sets(way.recommend(batch))]
         assert as_sets(way.recommend(permuted(batch, order))) == straight, name
+
+
+def test_nor_does_it_where_no_candidate_was_ever_seen(recommenders: Mapping[str, Recommender]) -> None:
+    # All share the row of the unknown, and look alike: only their ids tell them apart.
+    batch = ragged()
+    alike = None if batch.item_features is None else np.zeros_like(batch.item_features)
+    graph = batch.present[:, :, None] & batch.present[:, None, :] & ~np.eye(batch.item.shape[1], dtype=bool)
+    batch = replace(
+        batch, item=np.zeros_like(batch.item), item_features=alike, graph=graph, pinned=batch.pinned & False
+    )
+    order = np.random.default_rng(9).permutation(batch.item.shape[1])
+    for name, way in recommenders.items():
+        straight = [set(order.argsort()[list(card)].tolist()) for card in as_sets(way.recommend(batch))]
+        assert as_sets(way.recommend(permuted(batch, order))) == straight, name
+        first = [set(range(int(size))) for size in batch.card_size]
+        assert as_sets(way.recommend(batch)) != first, f"{name} shows what stands first"
 
 
 def test_one_request_alone_gets_the_card_it_gets_in_a_batch(recommenders: Mapping[str, Recommender]) -> None:

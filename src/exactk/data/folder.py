@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float32, Int32, Int64
 
 from exactk.data.assemble import gathered_features, padded, unpacked_graphs
 from exactk.data.candidates import CandidateColumns
+from exactk.data.hashing import keys_of_column
 from exactk.data.index import check_files, open_index
 from exactk.data.logged_columns import LoggedColumns
 from exactk.data.roles import Columns
@@ -68,6 +69,11 @@ class Folder:
     def item_ids(self) -> pa.Array:
         """External id of every item row, without reading the other columns."""
         return combine(pq.read_table(self.path / FILES["items"], columns=["item_id"])["item_id"])
+
+    @cached_property
+    def item_keys(self) -> Int64[np.ndarray, "I"]:
+        """What settles ties between items, row by row."""
+        return keys_of_column(self.item_ids)
 
     @cached_property
     def user_ids(self) -> pa.Array:
@@ -125,6 +131,7 @@ class Folder:
             pinned=np.zeros(item.shape, bool),
             group=group,
             cap=cap,
+            tie_key=np.where(present, self.item_keys[np.maximum(item, 0)], 0),
             brief=None if rules is None else rules.brief(item, present, size),
             user_features=_features(user[:, None], index.user_features, vocabulary.user_scaling, "user"),
             item_features=_features(item, index.item_features, vocabulary.item_scaling, "item"),

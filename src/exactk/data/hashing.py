@@ -18,6 +18,15 @@ def hashed_rows(ids: pa.Array | pa.ChunkedArray, rows: int) -> Int64[np.ndarray,
     array = combine(ids)
     if pa.types.is_null(array.type):
         return np.full(len(array), -1, np.int64)
+    found = (keys_of_column(array).view(np.uint64) % np.uint64(rows)).astype(np.int64)
+    if array.null_count:
+        found[np.asarray(array.is_null().to_numpy(zero_copy_only=False))] = -1
+    return found
+
+
+def keys_of_column(ids: pa.Array | pa.ChunkedArray) -> Int64[np.ndarray, "R"]:
+    """The whole hash of every id, as `problem.ties.tie_keys` has it; whatever for one that is missing."""
+    array = combine(ids)
     if pa.types.is_integer(array.type):
         mixed = np.asarray(array.cast(pa.int64()).fill_null(0).to_numpy(), np.int64).view(np.uint64)
     else:
@@ -29,7 +38,4 @@ def hashed_rows(ids: pa.Array | pa.ChunkedArray, rows: int) -> Int64[np.ndarray,
         hash_texts(letters, bounds, mixed)
     finished = np.empty(len(mixed), np.uint64)
     finish(mixed, finished)
-    found = (finished % np.uint64(rows)).astype(np.int64)
-    if array.null_count:
-        found[np.asarray(array.is_null().to_numpy(zero_copy_only=False))] = -1
-    return found
+    return finished.view(np.int64)

@@ -123,6 +123,7 @@ def request_batch(
         pinned=asked.pinned,
         group=asked.group,
         cap=asked.cap,
+        tie_key=asked.tie_key,
         brief=asked.brief,
         user_features=_user_features(requests, vocabulary, known),
         item_features=_item_features(requests, rows, present, vocabulary, known),

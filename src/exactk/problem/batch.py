@@ -5,6 +5,7 @@ Knows no files and no network. A batch of one equals the batch; permuting candid
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,6 +14,21 @@ from jaxtyping import Bool, Float, Int
 
 from exactk.problem.brief import Brief
 from exactk.problem.graph import Requests
+
+# Where candidates run along an array.
+CANDIDATE_AXES = {
+    "graph": (1, 2),
+    "group": (2,),
+    "pair_features": (1, 2),
+    **dict.fromkeys(("item", "present", "pinned", "item_features", "candidate_numbers"), (1,)),
+    **dict.fromkeys(("candidate_categories", "item_categories", "item_vectors", "score"), (1,)),
+    **dict.fromkeys(("position", "clicks", "reward", "tie_key"), (1,)),
+}
+BRIEF_AXES = {
+    "clash": (2, 3),
+    "follows": (2, 3),
+    **dict.fromkeys(("coefficient", "value", "eligible", "slot_score"), (2,)),
+}
 
 
 @dataclass(frozen=True)
@@ -25,7 +41,8 @@ class Batch:
     Numbers come as they were sent, NaN where missing, which the model's own input layer settles; codes of categories
     are the vocabulary's, 0 = missing or unknown. `position` is where an item was shown (a column of the log),
     `clicks` how often each candidate was clicked, on the card or elsewhere in the list. Fields are None where the
-    vocabulary has no such columns.
+    vocabulary has no such columns. `tie_key` is a number made of each candidate's external id (`problem/ties.py`):
+    what settles ties, also between items that the vocabulary does not know.
     """
 
     user: Int[np.ndarray, "B"]
@@ -54,6 +71,7 @@ class Batch:
     position: Float[np.ndarray, "B N"] | None = None
     clicks: Float[np.ndarray, "B N"] | None = None
     reward: Float[np.ndarray, "B N"] | None = None
+    tie_key: Int[np.ndarray, "B N"] | None = None
     brief: Brief | None = None
 
     def __len__(self) -> int:
@@ -75,4 +93,50 @@ class Batch:
             group=self.group.astype(np.int32, copy=False),
             cap=self.cap.astype(np.int32, copy=False),
             brief=self.brief,
+            tie_key=self.tie_key,
         )
+
+    def in_order(self, order: Int[np.ndarray, "B N"]) -> Batch:
+        """The same requests, candidates in another order: position p holds what was at `order[:, p]`."""
+        moved: dict[str, Any] = {
+            name: _moved(getattr(self, name), axes, order) for name, axes in CANDIDATE_AXES.items()
+        }
+        back = np.argsort(order, axis=1)
+        for name in ("card", "clicked_position"):
+            positions = getattr(self, name)
+            moved[name] = None if positions is None else moved_positions(positions, back)
+        brief = self.brief
+        if brief is not None:
+            named: dict[str, Any] = {
+                n: _moved(getattr(brief, n), axes, order) for n, axes in BRIEF_AXES.items()
+            }
+            brief = brief._replace(**named)
+        return replace(self, **moved, brief=brief)
+
+
+def in_tie_order(batch: Batch) -> tuple[Batch, Int[np.ndarray, "B N"]]:
+    """The batch with its candidates in the one order that does not depend on how they came, and where each stood."""
+    if batch.tie_key is None:
+        order = np.broadcast_to(np.arange(batch.item.shape[1]), batch.item.shape)
+        return batch, order
+    order = np.lexsort((-batch.tie_key, ~batch.present), axis=1)
+    return batch.in_order(order), order
+
+
+def moved_positions(
+    positions: Int[np.ndarray, "B *K"], to: Int[np.ndarray, "B N"]
+) -> Int[np.ndarray, "B *K"]:
+    """Where positions end up, each p at `to[:, p]`; -1 stays."""
+    flat = positions.reshape(len(positions), -1)
+    found = np.take_along_axis(to, np.maximum(flat, 0), axis=1)
+    return np.asarray(np.where(flat >= 0, found, -1).astype(positions.dtype).reshape(positions.shape))
+
+
+def _moved(array: np.ndarray | None, axes: Sequence[int], order: Int[np.ndarray, "B N"]) -> np.ndarray | None:
+    """An array with its candidates, along these axes, in another order."""
+    if array is None or not array.size:
+        return array
+    for axis in axes:
+        along = order.reshape(len(order), *(-1 if a == axis else 1 for a in range(1, array.ndim)))
+        array = np.take_along_axis(array, along, axis=axis)
+    return array

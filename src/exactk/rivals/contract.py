@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int
 
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
-from exactk.problem.batch import Batch
+from exactk.problem.batch import Batch, in_tie_order, moved_positions
 from exactk.problem.exact import cliques
 from exactk.settings.config import QUICK as QUICK
 from exactk.settings.config import Budget as Budget
@@ -98,6 +98,24 @@ class Fitted:
     ways: Mapping[str, Recommender]
     chosen: Setting = field(default_factory=dict)
     valid_score: float = math.nan
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ways", {name: OrderFree(way) for name, way in self.ways.items()})
+
+
+@dataclass(frozen=True)
+class OrderFree:
+    """A way that is shown candidates in the one order that does not depend on how they came.
+
+    So ties, and what rounding makes of sums, cannot leak the order in which a site displays its items.
+    """
+
+    way: Recommender
+
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
+        """Its cards, as positions in the batch as it came."""
+        ordered, order = in_tie_order(batch)
+        return moved_positions(np.asarray(self.way.recommend(ordered)), order)
 
 
 def batch_size_for(num_rows: int, budget: Budget) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float32, Int64
 
+from exactk.data.hashing import keys_of_column
 from exactk.data.rules import ItemRules
 from exactk.data.table import RowLookup, combine, flatten
 from exactk.data.vocabulary import Scaling
@@ -129,9 +130,16 @@ class RequestTables:
             group=group,
             cap=cap,
             brief=self.rules.brief(row, present, card_size.astype(np.int32)),
+            tie_key=self._keys(candidates, present),
             user_features=None if self.user_features is None else self.user_features[user],
             item_features=None if self.item_features is None else self.item_features[known],
         )
+
+    @staticmethod
+    def _keys(candidates: pa.Array, present: Bool[np.ndarray, "B N"]) -> Int64[np.ndarray, "B N"]:
+        keys = np.zeros(present.shape, np.int64)
+        keys[present] = keys_of_column(candidates.flatten())
+        return keys
 
     def _user_index(self, users: pa.Array, row: Int64[np.ndarray, "B"]) -> Int64[np.ndarray, "B"]:
         vocabulary = self.fitted.vocabulary

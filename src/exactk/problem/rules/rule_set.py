@@ -271,7 +271,7 @@ class Constraints:
         group, cap = self.caps(columns, present)
         brief = self.brief(columns, present, card_size)
         graph = self.graph(columns, present, deadline)
-        keys = tie_keys(columns["item_id"]) if ties_by_id else None
+        keys = np.where(present, tie_keys(columns["item_id"]), 0) if ties_by_id else None
         return Requests(graph, present, card_size, pinned, group, cap, brief, keys)
 
     def to_dict(self) -> dict[str, Any]:

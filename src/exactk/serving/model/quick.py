@@ -19,6 +19,7 @@ from exactk.problem.compiling import compiled
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import absent_values
 from exactk.problem.rules.constraints import AtMost, Constraints, Distinct
+from exactk.problem.ties import tie_keys
 
 
 @compiled
@@ -60,6 +61,7 @@ class QuickBatches:
     features: Float32[np.ndarray, "I F"] | None
     columns: dict[str, np.ndarray]
     fitted: Fitted
+    keys: Int64[np.ndarray, "I"]  # what settles ties
 
     @classmethod
     def of(cls, fitted: Fitted) -> QuickBatches | None:
@@ -81,6 +83,7 @@ class QuickBatches:
             features=features,
             columns=columns,
             fitted=fitted,
+            keys=tie_keys(ids),
         )
 
     def places(self, request: Request) -> list[int] | None:
@@ -123,6 +126,7 @@ class QuickBatches:
                 group=group,
                 cap=cap,
                 brief=constraints.brief(columns, present, sizes),
+                tie_key=np.where(present, self.keys[rows], 0),
             ),
         )
 
@@ -146,6 +150,7 @@ class QuickBatches:
             group=asked.group,
             cap=asked.cap,
             brief=asked.brief,
+            tie_key=asked.tie_key,
             user_features=found.user_features,
             item_features=features,
         )
