@@ -18,6 +18,7 @@ from test_dataset import told
 
 from card_logs import random_impressions
 from exactk.data import Dataset
+from exactk.data.logs.files import tables_of
 from exactk.data.logs.frame import build_frame, from_frame
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.constraints import Constraints, Distinct
@@ -152,6 +153,29 @@ def test_a_request_that_reappears_in_a_later_piece_is_reported(
         "examples": [{"row": 8, "column": "request_id", "value": "a"}],
     }
     assert report.impressions == 4
+
+
+def test_reading_a_file_keeps_no_more_than_a_piece_of_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pa.table({f"f{n}": rng.normal(size=200_000) for n in range(8)})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=10_000)
+    size = table.nbytes
+    del table
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in tables_of(tmp_path / "x.parquet")]
+    assert max(held) < size * 0.6
+
+
+def test_a_request_in_a_hundred_pieces_is_one_and_a_late_one_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exactk.data.logs.files.ROWS", 3)
+    ids = [*range(100), *([100] * 300), *range(40)]
+    rows = [{"request_id": r, "user_id": 1, "item_id": i, "clicked": True} for i, r in enumerate(ids)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    report = build_frame(tmp_path / "log", tmp_path / "x.parquet")
+    assert (report.impressions, report.rows_dropped, report.rows_read) == (101, 40, 440)
+    assert len(Dataset.open(tmp_path / "log").impressions()["candidates"][100]) == 300
 
 
 def test_columns_are_mapped_from_our_names_to_theirs(tmp_path: Path) -> None:

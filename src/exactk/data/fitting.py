@@ -112,7 +112,7 @@ def _categories(
 
 
 def _common(
-    names: tuple[str, ...], lists: list[list[str]], counts: list[Int64[np.ndarray, "V"]]
+    names: tuple[str, ...], lists: list[list[str]], counts: list[Int64[np.ndarray, "_"]]
 ) -> Categories:
     """Values met often enough to be learned."""
     kept = []

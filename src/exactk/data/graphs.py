@@ -29,7 +29,7 @@ def record_graphs(dataset: Dataset) -> Dataset:
         for name in folder.meta.checksums:
             if name != FILES["impressions"]:
                 writer.copy(dataset.path / name)
-        with pq.ParquetFile(dataset.path / FILES["impressions"]) as file:
+        with pq.ParquetFile(dataset.path / FILES["impressions"], pre_buffer=False) as file:
             first = 0
             for batch in file.iter_batches(_ROWS):
                 rows = np.arange(first, first + len(batch))

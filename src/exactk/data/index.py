@@ -247,7 +247,7 @@ _ENTITIES: tuple[tuple[Literal["item", "user"], Literal["items", "users"]], ...]
 
 
 def _batches(path: Path, columns: Columns) -> Iterator[pa.Table]:
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, pre_buffer=False) as file:
         known = {"request_id", "user_id", "candidates", "card", "clicked", "clicked_item", "propensity"}
         known |= {"timestamp", "split", "graph", "clicked_items", *columns.context.names}
         wanted = [name for name in file.schema_arrow.names if name in known]
@@ -258,7 +258,7 @@ def _batches(path: Path, columns: Columns) -> Iterator[pa.Table]:
 def _write_features(flat: _Flat, path: Path, name: str) -> int:
     """Append a features column row by row; every row has the same width, 0 where the column is absent."""
     width: int | None = None
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, pre_buffer=False) as file:
         if "features" not in file.schema_arrow.names:
             return 0
         row = 0
@@ -279,7 +279,7 @@ def _write_features(flat: _Flat, path: Path, name: str) -> int:
 def _write_categories(flat: _Flat, path: Path, kind: str, names: Sequence[str]) -> dict[str, list[str]]:
     """Codes of an item's or user's categories, row by row; the values behind them by "item.brand"."""
     coder = CategoryCoder(names)
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, pre_buffer=False) as file:
         for name in names:
             if name not in file.schema_arrow.names:
                 raise DataError(f"{path}: there is no column '{name}', which the dataset's columns name")

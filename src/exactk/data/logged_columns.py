@@ -146,7 +146,7 @@ def _places(wanted: tuple[str, ...], held: tuple[str, ...], what: str) -> Int64[
 
 def _recoded(
     fitted: Categories, kind: str, held: tuple[str, ...], names: IndexNames
-) -> list[tuple[int, Int32[np.ndarray, "V"]]]:
+) -> list[tuple[int, Int32[np.ndarray, "_"]]]:
     """For each column of the vocabulary its place in the folder, and the vocabulary's code of each of its codes."""
     return [
         (held.index(name), fitted.codes(f, pa.array([None, *names.values[f"{kind}.{name}"]], pa.string())))
@@ -156,7 +156,7 @@ def _recoded(
 
 
 def _looked_up(
-    codes: Int32[np.ndarray, "B C"], tables: list[tuple[int, Int32[np.ndarray, "V"]]]
+    codes: Int32[np.ndarray, "B C"], tables: list[tuple[int, Int32[np.ndarray, "_"]]]
 ) -> Int32[np.ndarray, "B C"]:
     return np.stack([table[codes[:, place]] for place, table in tables], -1).astype(np.int32)
 

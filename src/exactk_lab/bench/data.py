@@ -12,11 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from exactk_lab.bench import candidate_rows
 from exactk_lab.bench.report import Goal, Report
 
 SEED = 7
@@ -24,6 +25,7 @@ FULL = {"users": 580_000, "items": 3_100_000, "impressions": 1_100_000}
 QUICK = {"users": 6_000, "items": 30_000, "impressions": 20_000}
 BATCH_SIZES = (32, 256, 1024)
 BATCHED = 200_000  # requests timed for each kind of batch
+_BUILD_ROWS = "build rows of shown candidates, 20 features each"
 TRAINING_RATE = (
     50_000  # requests a second no training on one core of ours comes near: batching must outrun it
 )
@@ -40,17 +42,22 @@ def run(quick: bool = False, folder: Path | None = None) -> Report:
             {"stage": "later opening", **_in_a_process("open", path)},
             {"stage": "fit the vocabulary", **_in_a_process("vocabulary", path)},
             *({"stage": "batches", **row} for row in _in_a_process("batches", path)["measured"]),
+            *_candidate_rows(path.with_name("rows"), quick),
         ]
     rates = {
         kind: max(row["requests_per_s"] for row in rows if row.get("inputs") == kind)
         for kind in ("ids", "both")
     }
+    weight = next(row["bytes_over_numbers"] for row in rows if "bytes_over_numbers" in row)
+    built = next(row for row in rows if row["stage"] == _BUILD_ROWS)
     return Report(
         name="data",
         rows=rows,
         goals=[
             Goal("requests/s batched, ids", rates["ids"], TRAINING_RATE, "least"),
             Goal("requests/s batched, ids and 40+52 features", rates["both"], TRAINING_RATE, "least"),
+            Goal("bytes of a folder over those of its candidates' 20 features", weight, 1.3, "most"),
+            Goal("MB of peak memory, building rows of candidates", built["peak_memory_mb"], 2_000, "most"),
         ],
         notes=[
             f"{size['users']:,} users, {size['items']:,} items, {size['impressions']:,} impressions, K=4, N=50",
@@ -60,6 +67,16 @@ def run(quick: bool = False, folder: Path | None = None) -> Report:
         seeds=[SEED],
         quick=quick,
     )
+
+
+def _candidate_rows(path: Path, quick: bool) -> Iterator[dict[str, Any]]:
+    """Rows of shown candidates with 20 features of their own: written, built, opened, batched."""
+    size = candidate_rows.SIZES["quick" if quick else "full"]
+    candidate_rows.write_rows(path.with_suffix(".parquet"), **size, seed=SEED)
+    yield {"stage": _BUILD_ROWS, **_in_a_process("rows-build", path, size)}
+    yield {"stage": "the same: first opening, rolling counts", **_in_a_process("rows-open", path)}
+    yield {"stage": "the same: batches of 256 with every column", **_in_a_process("rows-batches", path)}
+    path.with_suffix(".parquet").unlink()
 
 
 def _in_a_process(stage: str, path: Path, size: dict[str, int] | None = None) -> dict[str, Any]:
@@ -149,7 +166,11 @@ def _memory() -> dict[str, float]:
     return {"peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, "own_memory_mb": own}
 
 
-_STAGES = {"build": _build, "first": _first, "open": _open, "vocabulary": _vocabulary, "batches": _batches}
+_STAGES = {
+    "rows-build": candidate_rows.build, "rows-open": candidate_rows.first_opening,
+    "rows-batches": candidate_rows.batches,
+    "build": _build, "first": _first, "open": _open, "vocabulary": _vocabulary, "batches": _batches,
+}  # fmt: skip
 
 if __name__ == "__main__":
     _, chosen, where, wanted = sys.argv

@@ -57,7 +57,7 @@ def _file_pieces(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
 
 
 def _parquet(path: Path, _: frozenset[str]) -> Iterator[pa.Table]:
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, pre_buffer=False) as file:  # it would keep what it read until the end
         for batch in file.iter_batches(ROWS):
             yield pa.Table.from_batches([batch])
         if not file.metadata.num_rows:

@@ -175,7 +175,7 @@ def _sensible(piece: Piece, report: Report, bad_rows: BadRows) -> pa.Table:
             )
         keep[problem.row] = False
         report.drop(problem.reason, row, problem.column, problem.value, int(piece.counts[problem.row]))
-    return piece.table.filter(pa.array(keep))
+    return piece.table if keep.all() else piece.table.filter(pa.array(keep))
 
 
 def _summary(report: Report) -> str:

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
-from exactk.data.logs.check import Report
+from exactk.data.logs.check import EXAMPLES, Report
+from exactk.data.logs.collected import MetBefore
 from exactk.data.roles import MEASURED
 from exactk.data.table import combine
 
@@ -40,7 +41,7 @@ class RequestGatherer:
     def __init__(self, report: Report, card_size: int | None = None) -> None:
         self.report, self.card_size = report, card_size
         self._waiting: pa.Table | None = None
-        self._closed: pa.Array | None = None
+        self._closed = MetBefore()
 
     def requests(self, pieces: Iterator[tuple[int, pa.Table]]) -> Iterator[Piece]:
         """Wide tables, with the first source row of each request and how many it had."""
@@ -49,11 +50,18 @@ class RequestGatherer:
             table = table.append_column("_row", rows)
             if self._waiting is not None:
                 table = pa.concat_tables([self._waiting, table], promote_options="permissive")
-            last = table["request_id"][-1] if len(table) else None
-            held_back = pc.fill_null(pc.equal(table["request_id"], last), False) if last is not None else None
-            self._waiting = table.filter(held_back) if held_back is not None else table
-            if held_back is not None:
-                yield from self._gathered(table.filter(pc.invert(held_back)))
+            if not len(table):
+                self._waiting = table
+                continue
+            last = pc.fill_null(pc.equal(table["request_id"], table["request_id"][-1]), False)
+            waits = _flags(last)
+            together = int(np.argmin(waits[::-1])) if not waits.all() else len(table)
+            if waits.sum() == together:  # as a rule: a slice costs nothing, a filter copies every column
+                self._waiting = table.slice(len(table) - together)
+                yield from self._gathered(table.slice(0, len(table) - together))
+            else:
+                self._waiting = table.filter(last)
+                yield from self._gathered(table.filter(pc.invert(last)))
         if self._waiting is not None:
             yield from self._gathered(self._waiting)
 
@@ -68,14 +76,14 @@ class RequestGatherer:
             order = np.argsort(code, kind="stable")
             table, code = table.take(pa.array(order)), code[order]
         starts = np.flatnonzero(np.diff(code, prepend=-1))
-        self._closed = encoded.dictionary if self._closed is None else pa.concat_arrays(
-            [self._closed, encoded.dictionary]
-        )  # fmt: skip
+        self._closed.add(encoded.dictionary)
         counts = np.diff(np.append(starts, len(table)))
         rows = table["_row"].to_numpy()[starts]
         one_user = self._one_user(table, starts, rows, counts)
-        wide = self._wide(table, starts).filter(pa.array(one_user))
-        yield Piece(wide, rows[one_user], counts[one_user])
+        wide = self._wide(table, starts)
+        yield Piece(
+            wide if one_user.all() else wide.filter(pa.array(one_user)), rows[one_user], counts[one_user]
+        )
 
     def _one_user(
         self,
@@ -96,18 +104,18 @@ class RequestGatherer:
     def _usable(self, table: pa.Table) -> pa.Table:
         """Leave out rows without a request, and requests that were closed before."""
         nameless = _flags(table["request_id"].is_null())
-        for row in table["_row"].to_numpy()[nameless].tolist():
-            self.report.drop("a value is missing", row, "request_id", None)
-        late = np.zeros(len(table), bool)
-        if self._closed is not None:
-            late = _flags(pc.is_in(table["request_id"], value_set=self._closed, skip_nulls=True))
-        for place in np.flatnonzero(late).tolist():
-            request = table["request_id"][place].as_py()
-            row = table["_row"][place].as_py()
-            self.report.drop(
-                "its request came to an end before; sort the rows by request", row, "request_id", request
-            )
-        return table.filter(pa.array(~(nameless | late)))
+        self._drop("a value is missing", table, nameless)
+        late = self._closed(combine(table["request_id"])) & ~nameless
+        self._drop("its request came to an end before; sort the rows by request", table, late)
+        kept = ~(nameless | late)
+        return table if kept.all() else table.filter(pa.array(kept))
+
+    def _drop(self, reason: str, table: pa.Table, lost: Bool[np.ndarray, "L"]) -> None:
+        places = np.flatnonzero(lost).tolist()
+        for number, place in enumerate(places[:EXAMPLES], 1):
+            row, request = table["_row"][place].as_py(), table["request_id"][place].as_py()
+            rest = max(0, len(places) - EXAMPLES) if number == EXAMPLES else 0
+            self.report.drop(reason, row, "request_id", request, 1 + rest)
 
     def _wide(self, table: pa.Table, starts: Int64[np.ndarray, "R"]) -> pa.Table:
         offsets = pa.array(np.append(starts, len(table)), pa.int32())
