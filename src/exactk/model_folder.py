@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from exactk.data.atomic import atomic_folder
+from exactk.atomic import atomic_folder
 from exactk.data.catalogue import Catalogue
 from exactk.data.vocabulary import Vocabulary
 from exactk.engine.calibration import Calibration

@@ -65,14 +65,14 @@ def pack(data: Path, model: Path, out: Path, overrides: list[str]) -> None:
             for key, array in packed(value, batch, tables).items():
                 parts.setdefault(key, []).append(array)
         arrays |= {f"{name}.{key}": np.concatenate(found) for key, found in parts.items()}
-    told = {
+    facts = {
         "config": policy_config(fitted.config, overrides).to_dict(),
         "sizes": asdict(sizes),
         "card_size": fitted.card_size,
     }
     arrays |= {f"features.{name}": table.numpy() for name, table in tables.items()}
     arrays |= {f"value.{name}": tensor.numpy() for name, tensor in value.state_dict().items()}
-    np.savez_compressed(out, told=np.array(json.dumps(told)), **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(out, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]
 
 
 def packed(value: PairValue, batch: TensorBatch, tables: dict[str, Tensor]) -> dict[str, np.ndarray]:
@@ -146,15 +146,15 @@ def train(packed_file: Path, out: Path, overrides: list[str]) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")  # TF32 on a GPU; the packed cards were found in full precision
     with np.load(packed_file) as file:
-        told = json.loads(str(file["told"]))
-        config = Config.from_dict(told["config"]).with_overrides(overrides)
-        sizes = InputSizes.from_dict(told["sizes"])
+        facts = json.loads(str(file["facts"]))
+        config = Config.from_dict(facts["config"]).with_overrides(overrides)
+        sizes = InputSizes.from_dict(facts["sizes"])
         value = PairValue(config.pair_value, sizes)
         prefix = "value."
         weights = {n[len(prefix) :]: torch.from_numpy(file[n]) for n in file.files if n.startswith(prefix)}
         value.load_state_dict(weights)
         value.to(device).eval()
-        parts = [Packed(file, name, told["card_size"], device) for name in ("train", "valid")]
+        parts = [Packed(file, name, facts["card_size"], device) for name in ("train", "valid")]
     policy = Policy(config.policy, sizes, Generator().manual_seed(config.training.seed + 1), value).to(device)
     if policy.guide is not None:
         policy.guide.freeze()
@@ -185,13 +185,13 @@ def phase_2(policy: Policy, value: PairValue, config: Config, shown: Packed, hel
     writer = PolicyWriter(policy, config.policy, value)
 
     def validate() -> dict[str, float]:
-        told: dict[str, list[Tensor]] = {"reward": [], "best_reward": []}
+        rewards: dict[str, list[Tensor]] = {"reward": [], "best_reward": []}
         for start in range(0, len(held_out), AT_ONCE):
             batch = held_out.batch(torch.arange(start, min(start + AT_ONCE, len(held_out))))
             assert batch.card is not None
             for name, cards in (("reward", writer.recommend(batch)), ("best_reward", batch.card)):
-                told[name].append(estimated_rewards(value, batch, cards.unsqueeze(1)).squeeze(1))
-        return {name: float(torch.cat(found).mean()) for name, found in told.items()}
+                rewards[name].append(estimated_rewards(value, batch, cards.unsqueeze(1)).squeeze(1))
+        return {name: float(torch.cat(found).mean()) for name, found in rewards.items()}
 
     return Task("policy", policy, batches, num_batches, loss, validate, "reward", higher_is_better=True)
 

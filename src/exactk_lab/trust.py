@@ -119,12 +119,12 @@ def offpolicy_check(
 
 def _summary(estimator: str, estimates: list[offpolicy.Estimate], truth: float) -> dict[str, Any]:
     answered = [estimate for estimate in estimates if estimate.support.enough]
-    told = _errors(answered, truth)
+    errors = _errors(answered, truth)
     return {
         "estimator": estimator,
         "true_value": truth,
-        "mean_estimate": None if told["bias"] is None else truth + told["bias"],
-        **told,
+        "mean_estimate": None if errors["bias"] is None else truth + errors["bias"],
+        **errors,
         "refused": 1 - len(answered) / len(estimates),
         "effective_samples": float(np.mean([estimate.support.effective_samples for estimate in estimates])),
         "rounds": len(estimates),
@@ -134,11 +134,13 @@ def _summary(estimator: str, estimates: list[offpolicy.Estimate], truth: float) 
 
 def _errors(estimates: list[offpolicy.Estimate], truth: float) -> dict[str, float | None]:
     """Bias, error and coverage; an estimate that is no number (no card matched) covers nothing."""
-    told = [estimate.interval for estimate in estimates if estimate.interval is not None]
-    errors = np.array([interval.estimate - truth for interval in told if not np.isnan(interval.estimate)])
-    inside = [bool(interval.low <= truth <= interval.high) for interval in told]
+    intervals = [estimate.interval for estimate in estimates if estimate.interval is not None]
+    errors = np.array(
+        [interval.estimate - truth for interval in intervals if not np.isnan(interval.estimate)]
+    )
+    inside = [bool(interval.low <= truth <= interval.high) for interval in intervals]
     return {
         "bias": float(errors.mean()) if len(errors) else None,
         "root_mean_square_error": float(np.sqrt((errors**2).mean())) if len(errors) else None,
-        "coverage": float(np.mean(inside)) if told else None,
+        "coverage": float(np.mean(inside)) if intervals else None,
     }

@@ -18,7 +18,7 @@ from exactk.data.world.config import CATEGORIES, WorldConfig, complement_table
 from exactk.data.world.features import ITEM_FEATURES, USER_FEATURES, item_features, user_features
 from exactk.data.world.log import DAYS, FIRST_DAY, moments, splits
 from exactk.data.world.titles import as_strings
-from exactk.data.world.world import Asked, Optimum, World
+from exactk.data.world.world import Optimum, World, WorldRequests
 from exactk.errors import MissingExtraError
 from exactk_lab.world_summary import any_cards, asked_and_shown, card_values, pair_optimum
 
@@ -182,7 +182,7 @@ def traffic(world: World) -> Any:
     return figure
 
 
-def _telling(world: World, asked: Asked, best: Optimum, singles: Optimum) -> int:
+def _telling(world: World, asked: WorldRequests, best: Optimum, singles: Optimum) -> int:
     """A request whose best card holds the paper's hat and scarf, and whose best single items reach about 70% of it."""
     category = world.goods.category[np.take_along_axis(asked.items, best.card, axis=1)]  # B K
     paired = (category == CATEGORIES.index("hat")).any(1) & (category == CATEGORIES.index("scarf")).any(1)
@@ -209,7 +209,7 @@ def _matrix(axes: Any, graph: np.ndarray, category: np.ndarray) -> None:
     )
 
 
-def _card(axes: Any, world: World, asked: Asked, b: int, card: np.ndarray) -> None:
+def _card(axes: Any, world: World, asked: WorldRequests, b: int, card: np.ndarray) -> None:
     """Items as boxes with title and liking, pairs as lines with their effect."""
     items = asked.items[b, card]
     node, pair = world.node_pair(asked.users[b : b + 1], items[None])

@@ -13,33 +13,35 @@ from jaxtyping import Float64, Int64
 from exactk.data.world.config import WorldConfig, stream
 from exactk.data.world.log import record, visitors
 from exactk.data.world.policy import show
-from exactk.data.world.world import Asked, World
+from exactk.data.world.world import World, WorldRequests
 from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests
 
 NUM_REQUESTS = 2_000
 
 
-def asked_and_shown(world: World, num: int = NUM_REQUESTS) -> tuple[Asked, Int64[np.ndarray, "B K"]]:
+def asked_and_shown(world: World, num: int = NUM_REQUESTS) -> tuple[WorldRequests, Int64[np.ndarray, "B K"]]:
     """Requests as production meets them, and the cards it shows (positions)."""
     rng = stream(world.config.seed, "summary")
     users = visitors(rng, world.people, num)
     shown = record(rng, world.shop, world.config, users)
-    return Asked(users, shown.items, Requests.of(shown.graph, world.config.k)), shown.card
+    return WorldRequests(users, shown.items, Requests.of(shown.graph, world.config.k)), shown.card
 
 
-def any_cards(world: World, asked: Asked) -> Int64[np.ndarray, "B K"]:
+def any_cards(world: World, asked: WorldRequests) -> Int64[np.ndarray, "B K"]:
     """Valid cards drawn without any preference."""
     rng = stream(world.config.seed, "any cards")
     return show(rng, np.zeros(asked.items.shape), asked.requests.graph, world.config.k).card
 
 
-def card_values(world: World, asked: Asked, card: Int64[np.ndarray, "B K"]) -> Float64[np.ndarray, "B"]:
+def card_values(
+    world: World, asked: WorldRequests, card: Int64[np.ndarray, "B K"]
+) -> Float64[np.ndarray, "B"]:
     """True click probabilities of cards given as positions."""
     return world.value(asked.users, np.take_along_axis(asked.items, card, axis=1))
 
 
-def pair_optimum(world: World, asked: Asked) -> Int64[np.ndarray, "B K"]:
+def pair_optimum(world: World, asked: WorldRequests) -> Int64[np.ndarray, "B K"]:
     """The best cards for one who knows items and pairs exactly, and no themes."""
     return cliques.best(asked.requests, *world.node_pair(asked.users, asked.items)).card
 

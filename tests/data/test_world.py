@@ -13,7 +13,7 @@ from exactk.data.table import Meta
 from exactk.data.world.config import WorldConfig
 from exactk.data.world.features import ITEM_FEATURES, USER_FEATURES
 from exactk.data.world.latents import CHUNK
-from exactk.data.world.world import Asked, World, world
+from exactk.data.world.world import World, WorldRequests, world
 from exactk.data.writer import DatasetWriter
 from exactk.errors import ConfigError, DataError, InputError
 from exactk.problem.exact import cliques
@@ -33,7 +33,7 @@ def truth(log: Dataset) -> World:
 
 
 @pytest.fixture(scope="module")
-def asked(log: Dataset, truth: World) -> Asked:
+def asked(log: Dataset, truth: World) -> WorldRequests:
     return truth.asked(log.split()[2], slice(0, 1_500))
 
 
@@ -47,21 +47,23 @@ def test_5_to_15_percent_of_the_logged_cards_are_clicked(log: Dataset) -> None:
     assert log.clicked.mean() == pytest.approx(0.13, abs=0.015)
 
 
-def test_the_best_single_items_are_worth_80_to_90_percent_of_the_optimum(truth: World, asked: Asked) -> None:
+def test_the_best_single_items_are_worth_80_to_90_percent_of_the_optimum(
+    truth: World, asked: WorldRequests
+) -> None:
     best, singles = truth.optimum(*asked).value.mean(), truth.best_singles(*asked).value.mean()
     assert 0.55 < best < 0.75
     assert 0.80 < singles / best < 0.90
 
 
-def test_without_interaction_the_best_single_items_are_optimal(truth: World, asked: Asked) -> None:
+def test_without_interaction_the_best_single_items_are_optimal(truth: World, asked: WorldRequests) -> None:
     plain = other(truth, strength=0.0)
     best, singles = plain.optimum(*asked), plain.best_singles(*asked)
     assert singles.value == pytest.approx(best.value, abs=1e-12)
 
 
-def test_a_theme_makes_the_best_pairs_fall_short(truth: World, asked: Asked) -> None:
+def test_a_theme_makes_the_best_pairs_fall_short(truth: World, asked: WorldRequests) -> None:
     themed = other(truth, theme=1.5)
-    some = Asked(asked.users[:300], asked.items[:300], Requests.of(asked.requests.graph[:300], 4))
+    some = WorldRequests(asked.users[:300], asked.items[:300], Requests.of(asked.requests.graph[:300], 4))
     best = themed.optimum(*some)
     by_pairs = cliques.best(some.requests, *themed.node_pair(some.users, some.items)).card
     reached = themed.value(some.users, np.take_along_axis(some.items, by_pairs, 1))
@@ -70,7 +72,7 @@ def test_a_theme_makes_the_best_pairs_fall_short(truth: World, asked: Asked) -> 
     assert all(is_valid_card(some.requests, b, best.card[b]) for b in range(300))
 
 
-def test_no_valid_card_beats_the_optimum(truth: World, asked: Asked) -> None:
+def test_no_valid_card_beats_the_optimum(truth: World, asked: WorldRequests) -> None:
     rng = np.random.default_rng(0)
     best = truth.optimum(*asked)
     for b in range(0, 1_500, 100):
@@ -81,7 +83,7 @@ def test_no_valid_card_beats_the_optimum(truth: World, asked: Asked) -> None:
         assert is_valid_card(asked.requests, b, best.card[b])
 
 
-def test_a_value_is_the_sigmoid_of_bias_nodes_and_pairs(truth: World, asked: Asked) -> None:
+def test_a_value_is_the_sigmoid_of_bias_nodes_and_pairs(truth: World, asked: WorldRequests) -> None:
     node, pair = truth.node_pair(asked.users, asked.items)
     card = np.array([3, 11, 20, 41])
     logits = truth.bias + node[:, card].sum(1) + pair[:, card][:, :, card].sum((1, 2)) / 2
@@ -99,7 +101,7 @@ def test_logged_cards_obey_the_recorded_graph_and_the_graph_is_the_rule_s(log: D
     assert np.array_equal(asked.items, by_rule.items)
 
 
-def test_near_duplicates_bite_in_5_to_15_percent_of_the_pairs(asked: Asked) -> None:
+def test_near_duplicates_bite_in_5_to_15_percent_of_the_pairs(asked: WorldRequests) -> None:
     forbidden = 1 - asked.requests.graph.mean() * 50 / 49
     assert 0.05 < forbidden < 0.15
 

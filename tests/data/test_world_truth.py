@@ -15,7 +15,7 @@ from exactk.data.world.truth import (
     Truth,
     card_logits,
     choice_probabilities,
-    likings,
+    item_logits,
     node_pair,
     sigmoid,
 )
@@ -49,7 +49,7 @@ USER = np.array([0])
 def test_liking_is_taste_plus_quality_less_distance_in_price() -> None:
     # hat: 0.8 + 0.5; scarves: 0.8 - 0.1 and 0.8 * 2 - 0.1; sneakers: 0.8 * 1.5 - 0.5; lamp: 0.5 * 2 - 0.1 * 4
     hand = [1.3, 0.7, 1.5, 0.7, 0.6]
-    assert likings(tiny_truth(), USER, np.arange(5)[None])[0] == pytest.approx(hand, abs=1e-6)
+    assert item_logits(tiny_truth(), USER, np.arange(5)[None])[0] == pytest.approx(hand, abs=1e-6)
 
 
 def test_a_hat_beside_a_scarf_helps_and_sneakers_beside_it_hurt() -> None:
@@ -69,7 +69,7 @@ def test_two_of_a_kind_hurt_and_the_more_the_more_they_are_alike() -> None:
 
 
 def test_the_logit_of_a_card_by_hand() -> None:
-    # likings 1.3 + 0.7 + 0.7; hat and scarf 0.5, hat and sneakers 1.25 * 0.4 * 0.5, scarf and sneakers -0.25
+    # item_logits 1.3 + 0.7 + 0.7; hat and scarf 0.5, hat and sneakers 1.25 * 0.4 * 0.5, scarf and sneakers -0.25
     assert card_logits(tiny_truth(), USER, np.array([[0, 1, 3]])) == pytest.approx(
         2.7 + 0.5 + 0.25 - 0.25, abs=1e-6
     )

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from card_logs import random_impressions, random_log, write_log
+from exactk.atomic import atomic_folder
 from exactk.data import Dataset, DatasetWriter, Meta
-from exactk.data.atomic import atomic_folder
 from exactk.errors import DataError
 
 
@@ -224,7 +224,7 @@ def test_pieces_with_other_columns_or_types_are_refused_by_name(tmp_path: Path) 
 
 
 def test_swapping_works_without_the_kernels_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exactk.data.atomic._exchange", lambda first, second: False)
+    monkeypatch.setattr("exactk.atomic._exchange", lambda first, second: False)
     for text in ("old", "new"):
         with atomic_folder(tmp_path / "folder") as draft:
             (draft / "file").write_text(text)

@@ -503,4 +503,4 @@ def test_a_stopped_comparison_leaves_no_process_behind(
     assert waited_for(lambda: not running(out))
     if how == signal.SIGINT:
         assert run.returncode == 130
-        assert said.endswith("stopped with 0 of 1 results; the same call goes on from there\n")
+        assert said.endswith("stopped with 0 of 1 results; the same call resumes there\n")

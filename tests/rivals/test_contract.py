@@ -17,7 +17,7 @@ from exactk.evaluation.metrics import valid_cards
 from exactk.evaluation.ours import OURS
 from exactk.problem.batch import Batch
 from exactk.rivals import RIVALS, method
-from exactk.rivals.contract import Logs, Recommender
+from exactk.rivals.contract import CardPicker, Logs
 from rival_logs import TINY, planted_logs
 
 LIBRARY = {"lambdarank": "lightgbm", "implicit-als": "implicit", "implicit-bpr": "implicit"}
@@ -35,7 +35,7 @@ KEPT: list[TemporaryDirectory[str]] = []
 
 
 @cache
-def ways(name: str) -> Mapping[str, Recommender]:
+def ways(name: str) -> Mapping[str, CardPicker]:
     if name in LIBRARY and find_spec(LIBRARY[name]) is None:
         pytest.skip(f"{LIBRARY[name]} is not installed; the extra 'rivals' brings it")
     train, valid, _ = logs()
@@ -72,11 +72,11 @@ def as_sets(cards: np.ndarray) -> list[set[int]]:
 
 
 @pytest.fixture(params=[*RIVALS, *OURS])
-def recommenders(request: pytest.FixtureRequest) -> Mapping[str, Recommender]:
+def recommenders(request: pytest.FixtureRequest) -> Mapping[str, CardPicker]:
     return ways(request.param)
 
 
-def test_cards_are_valid_and_exactly_k(recommenders: Mapping[str, Recommender]) -> None:
+def test_cards_are_valid_and_exactly_k(recommenders: Mapping[str, CardPicker]) -> None:
     batch = ragged()
     assert len(batch) >= 8
     assert set(batch.card_size.tolist()) == {2, 3}
@@ -85,7 +85,7 @@ def test_cards_are_valid_and_exactly_k(recommenders: Mapping[str, Recommender]) 
         assert valid_cards(batch.requests(), way.recommend(batch)).all(), name
 
 
-def test_the_order_of_candidates_changes_no_card(recommenders: Mapping[str, Recommender]) -> None:
+def test_the_order_of_candidates_changes_no_card(recommenders: Mapping[str, CardPicker]) -> None:
     batch = ragged()
     order = np.random.default_rng(9).permutation(batch.item.shape[1])
     for name, way in recommenders.items():
@@ -93,7 +93,7 @@ def test_the_order_of_candidates_changes_no_card(recommenders: Mapping[str, Reco
         assert as_sets(way.recommend(permuted(batch, order))) == straight, name
 
 
-def test_nor_does_it_where_no_candidate_was_ever_seen(recommenders: Mapping[str, Recommender]) -> None:
+def test_nor_does_it_where_no_candidate_was_ever_seen(recommenders: Mapping[str, CardPicker]) -> None:
     # All share the row of the unknown, and look alike: only their ids tell them apart.
     batch = ragged()
     alike = None if batch.item_features is None else np.zeros_like(batch.item_features)
@@ -109,7 +109,7 @@ def test_nor_does_it_where_no_candidate_was_ever_seen(recommenders: Mapping[str,
         assert as_sets(way.recommend(batch)) != first, f"{name} shows what stands first"
 
 
-def test_one_request_alone_gets_the_card_it_gets_in_a_batch(recommenders: Mapping[str, Recommender]) -> None:
+def test_one_request_alone_gets_the_card_it_gets_in_a_batch(recommenders: Mapping[str, CardPicker]) -> None:
     batch = ragged()
     for name, way in recommenders.items():
         together = as_sets(way.recommend(batch))
@@ -117,13 +117,13 @@ def test_one_request_alone_gets_the_card_it_gets_in_a_batch(recommenders: Mappin
         assert alone == together, name
 
 
-def test_asking_twice_gives_the_same(recommenders: Mapping[str, Recommender]) -> None:
+def test_asking_twice_gives_the_same(recommenders: Mapping[str, CardPicker]) -> None:
     batch = ragged()
     for name, way in recommenders.items():
         assert np.array_equal(way.recommend(batch), way.recommend(batch)), name
 
 
-def test_strangers_are_served(recommenders: Mapping[str, Recommender]) -> None:
+def test_strangers_are_served(recommenders: Mapping[str, CardPicker]) -> None:
     batch = ragged()
     unknown = replace(batch, user=np.zeros_like(batch.user), item=np.zeros_like(batch.item))
     for name, way in recommenders.items():

@@ -13,8 +13,8 @@ from card_logs import write_log
 from exactk.data import Dataset
 from exactk.rivals.contract import Budget, Logs, tuned
 from exactk.rivals.counting import (
-    Counts,
     Familiarity,
+    ItemCounts,
     count_items,
     fit_least_seen,
     fit_popularity,
@@ -55,7 +55,7 @@ def test_counts_by_hand(tmp_path: Path) -> None:
 
 
 def test_an_item_never_met_has_the_mean_rate() -> None:
-    counts = Counts(np.array([0.0, 3.0, 1.0]), np.array([0.0, 5.0, 3.0]), np.array([0.0, 9.0, 9.0]))
+    counts = ItemCounts(np.array([0.0, 3.0, 1.0]), np.array([0.0, 5.0, 3.0]), np.array([0.0, 9.0, 9.0]))
     assert counts.rate(10.0, "shown")[0] == pytest.approx(0.5)
 
 

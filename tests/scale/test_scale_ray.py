@@ -28,8 +28,8 @@ from exactk.scale.building import build_parts
 from exactk.scale.cluster import Placement, cluster
 from exactk.scale.deployment import deployed
 from exactk.scale.score import score
-from exactk.scale.scoring import Job
-from exactk.scale.training import Lesson, learn, train
+from exactk.scale.scoring import ScoringJob
+from exactk.scale.training import TrainingJob, learn, train
 from exactk.serving.settings import Settings
 from exactk.settings.presets import preset
 from serving_model import ITEMS, fitted, write_data
@@ -63,7 +63,7 @@ def test_ray_gives_the_same_rows_also_when_a_worker_is_killed(
     pair_model: Path, tmp_path: Path, local_ray: None
 ) -> None:
     source = written(tmp_path / "in", made_requests(num=3000), files=3)
-    plain = score(Job(str(pair_model), str(tmp_path / "plain")), source, rows=40)
+    plain = score(ScoringJob(str(pair_model), str(tmp_path / "plain")), source, rows=40)
     killed: list[int] = []
 
     def kill_one(done: int, total: int) -> None:
@@ -72,7 +72,7 @@ def test_ray_gives_the_same_rows_also_when_a_worker_is_killed(
             os.kill(killed[0], signal.SIGKILL)
 
     report = score(
-        Job(str(pair_model), str(tmp_path / "out")), source, Placement(True, None, 2), 40, kill_one
+        ScoringJob(str(pair_model), str(tmp_path / "out")), source, Placement(True, None, 2), 40, kill_one
     )
     assert killed
     assert (report.requests, report.infeasible) == (plain.requests, plain.infeasible)
@@ -83,9 +83,9 @@ LONG = ("reward.epochs=40", "training.epochs=30", "training.checkpoint_seconds=0
 SHORT = ("reward.epochs=4", "training.epochs=4", "training.device=cpu")
 
 
-def lesson(data: Path, place: Path, overrides: tuple[str, ...]) -> Lesson:
+def job(data: Path, place: Path, overrides: tuple[str, ...]) -> TrainingJob:
     settings = preset("tiny").with_overrides(overrides)
-    return Lesson(str(data), str(place / "model"), str(place / "model.run"), settings.to_dict())
+    return TrainingJob(str(data), str(place / "model"), str(place / "model.run"), settings.to_dict())
 
 
 def weights(place: Path) -> dict[str, torch.Tensor]:
@@ -127,7 +127,7 @@ def two_processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_processes_follow_the_curve_of_one_at_the_same_global_batch(
     data: Path, two_processes: Path, tmp_path: Path
 ) -> None:
-    learn({"lesson": lesson(data, tmp_path / "one", LONG)})
+    learn({"job": job(data, tmp_path / "one", LONG)})
     alone, together = tmp_path / "one", two_processes
     for event in ("train", "valid"):
         one, two = curve(alone, "value", event, "log_loss"), curve(together, "value", event, "log_loss")
@@ -142,8 +142,8 @@ def test_two_processes_follow_the_curve_of_one_at_the_same_global_batch(
 def test_one_worker_on_ray_learns_the_same_weights_as_no_ray(
     data: Path, tmp_path: Path, local_ray: None
 ) -> None:
-    learn({"lesson": lesson(data, tmp_path / "plain", SHORT)})
-    train(lesson(data, tmp_path / "ray", SHORT), Placement(True, None, 1))
+    learn({"job": job(data, tmp_path / "plain", SHORT)})
+    train(job(data, tmp_path / "ray", SHORT), Placement(True, None, 1))
     plain, on_ray = weights(tmp_path / "plain"), weights(tmp_path / "ray")
     assert plain.keys() == on_ray.keys()
     assert {key.split("/")[0] for key in plain} == {"policy", "value"}
@@ -163,7 +163,7 @@ def test_a_worker_killed_mid_epoch_leaves_a_run_that_finishes_with_the_right_wei
         os.kill(killed[0], signal.SIGKILL)
 
     threading.Thread(target=kill_one, daemon=True).start()
-    train(lesson(data, place, LONG), Placement(True, None, 2))
+    train(job(data, place, LONG), Placement(True, None, 2))
     assert killed
     expected, found = weights(two_processes), weights(place)
     assert all(torch.equal(expected[key], found[key]) for key in expected)
@@ -176,9 +176,9 @@ def test_what_no_second_try_mends_is_told_and_not_tried_again(data: Path, tmp_pa
     (place / "model.run").mkdir(parents=True)
     (place / "model.run" / "run.json").write_text("{}")
     with pytest.raises(ConfigError, match="holds an earlier run"):
-        train(lesson(data, place, SHORT), Placement(True, None, 1))
+        train(job(data, place, SHORT), Placement(True, None, 1))
     for _ in range(2):  # what a worker does, and what it does when Ray starts it again
-        learn({"lesson": lesson(data, place, SHORT)})
+        learn({"job": job(data, place, SHORT)})
         assert "cannot be resumed" in (place / "model.run" / "refused.txt").read_text()
 
 

@@ -21,9 +21,9 @@ from exactk.errors import ConfigError, DataError, MissingExtraError
 from exactk.problem.rules.constraints import Constraints, Distinct, TitleDistance
 from exactk.recommender import Recommender
 from exactk.scale.cluster import Placement
-from exactk.scale.plan import Part, files_of, parts_of
+from exactk.scale.plan import JobPart, files_of, parts_of
 from exactk.scale.score import score
-from exactk.scale.scoring import Job
+from exactk.scale.scoring import ScoringJob
 from exactk.scale.verdicts import SettledRules
 from serving_model import ITEMS, NUM_USERS, fitted, write_data
 
@@ -84,7 +84,7 @@ def cards(out: Path) -> dict[str, Any]:
 
 def test_every_request_gets_the_card_that_the_recommender_gives_it(model: Path, tmp_path: Path) -> None:
     rows = made_requests()
-    report = score(Job(str(model), str(tmp_path / "out")), written(tmp_path / "in", rows), rows=100)
+    report = score(ScoringJob(str(model), str(tmp_path / "out")), written(tmp_path / "in", rows), rows=100)
     recommender = Recommender.load(model)
     asked = [Request(row["user_id"], tuple(row["candidates"]), 3) for row in rows]
     expected = recommender.recommend_many(asked, infeasible="return")
@@ -115,7 +115,7 @@ def test_a_job_killed_at_any_moment_goes_on_without_a_missing_or_double_request(
     process.communicate()
     before = {f.name: f.stat().st_mtime_ns for f in out.glob("part-*.parquet")}
     assert 0 < len(before) < 100
-    report = score(Job(str(pair_model), str(out)), source, rows=40)
+    report = score(ScoringJob(str(pair_model), str(out)), source, rows=40)
     assert report.parts_before == len(before)
     assert len(cards(out)) == report.requests == 4000
     assert {f: (out / f).stat().st_mtime_ns for f in before} == before  # what was made is not made again
@@ -124,16 +124,16 @@ def test_a_job_killed_at_any_moment_goes_on_without_a_missing_or_double_request(
 def test_going_on_with_another_model_or_other_files_is_refused(pair_model: Path, tmp_path: Path) -> None:
     source = written(tmp_path / "in", made_requests(num=30), files=1)
     out = tmp_path / "out"
-    score(Job(str(pair_model), str(out)), source)
+    score(ScoringJob(str(pair_model), str(out)), source)
     with pytest.raises(ConfigError, match="its k was None, now it is 2"):
-        score(Job(str(pair_model), str(out), k=2), source)
+        score(ScoringJob(str(pair_model), str(out), k=2), source)
     pq.write_table(pa.Table.from_pylist(made_requests(num=31)), source / "requests-0.parquet")
     with pytest.raises(ConfigError, match="its files was"):
-        score(Job(str(pair_model), str(out)), source)
+        score(ScoringJob(str(pair_model), str(out)), source)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(DataError, match="holds no plan.json"):
-        score(Job(str(pair_model), str(tmp_path / "other")), source)
+        score(ScoringJob(str(pair_model), str(tmp_path / "other")), source)
 
 
 def test_a_call_that_failed_before_anything_was_made_may_be_mended(pair_model: Path, tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_a_call_that_failed_before_anything_was_made_may_be_mended(pair_model: P
     pq.write_table(rows.rename_columns([n.replace("user_id", "uid") for n in rows.column_names]), source)
     out = str(tmp_path / "out")
     with pytest.raises(DataError, match=r'say which one it is \(columns=\{"user_id": ...\}\)'):
-        score(Job(str(pair_model), out), source)
-    assert score(Job(str(pair_model), out, columns={"user_id": "uid"}), source).requests == 10
+        score(ScoringJob(str(pair_model), out), source)
+    assert score(ScoringJob(str(pair_model), out, columns={"user_id": "uid"}), source).requests == 10
 
 
 BAD = {
@@ -169,8 +169,8 @@ def test_a_bad_row_is_named_by_file_and_row_or_counted(pair_model: Path, tmp_pat
     else:
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(DataError, match=rf"requests.{ending}: row 3: .*no candidates.*skip_bad=True"):
-        score(Job(str(pair_model), str(tmp_path / "strict")), file)
-    report = score(Job(str(pair_model), str(tmp_path / "out"), skip_bad=True), file)
+        score(ScoringJob(str(pair_model), str(tmp_path / "strict")), file)
+    report = score(ScoringJob(str(pair_model), str(tmp_path / "out"), skip_bad=True), file)
     assert (report.bad, report.requests) == (3, 17)
     assert [example["row"] for example in report.examples] == list(BAD)
     assert set(cards(tmp_path / "out")) == {row["request_id"] for n, row in enumerate(rows) if n not in BAD}
@@ -185,15 +185,15 @@ def test_a_damaged_partition_is_named_or_skipped_whole(pair_model: Path, tmp_pat
     with pytest.raises(
         DataError, match=r"requests-1.parquet: row 0: its 40 rows from there on cannot be read"
     ):
-        score(Job(str(pair_model), str(tmp_path / "strict")), source)
-    report = score(Job(str(pair_model), str(tmp_path / "out"), skip_bad=True), source)
+        score(ScoringJob(str(pair_model), str(tmp_path / "strict")), source)
+    report = score(ScoringJob(str(pair_model), str(tmp_path / "out"), skip_bad=True), source)
     assert (report.bad, report.requests) == (40, 80)
 
 
 def test_a_user_base_is_scored_with_one_list_of_candidates(pair_model: Path, tmp_path: Path) -> None:
     users = tmp_path / "users.parquet"
     pq.write_table(pa.table({"uid": [f"u{n}" for n in range(NUM_USERS)]}), users)
-    job = Job(str(pair_model), str(tmp_path / "out"), {"user_id": "uid"}, tuple(ITEMS[:10]), k=2)
+    job = ScoringJob(str(pair_model), str(tmp_path / "out"), {"user_id": "uid"}, tuple(ITEMS[:10]), k=2)
     report = score(job, users)
     found = cards(tmp_path / "out").values()
     assert report.requests == NUM_USERS
@@ -202,7 +202,7 @@ def test_a_user_base_is_scored_with_one_list_of_candidates(pair_model: Path, tmp
 
 
 def test_a_dataset_folder_is_a_source(pair_model: Path, data: Path, tmp_path: Path) -> None:
-    assert score(Job(str(pair_model), str(tmp_path / "out")), data).requests == 400
+    assert score(ScoringJob(str(pair_model), str(tmp_path / "out")), data).requests == 400
 
 
 def test_without_ray_the_error_says_how_to_get_it(
@@ -210,7 +210,7 @@ def test_without_ray_the_error_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'exactk\[scale\]'"):
-        score(Job(str(pair_model), str(tmp_path / "out")), data, Placement(ray=True))
+        score(ScoringJob(str(pair_model), str(tmp_path / "out")), data, Placement(ray=True))
 
 
 def test_parts_cover_every_row_once_and_never_cut_a_row_group(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_parts_cover_every_row_once_and_never_cut_a_row_group(tmp_path: Path) ->
         ("a.parquet", 60, 40),
         ("b.jsonl", 0, 25),
     ]
-    assert parts_of(files_of(tmp_path / "b.jsonl"), 10)[1] == Part(
+    assert parts_of(files_of(tmp_path / "b.jsonl"), 10)[1] == JobPart(
         1, str(tmp_path / "b.jsonl"), 10, 10, 30, 60
     )
 

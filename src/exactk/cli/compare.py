@@ -56,7 +56,7 @@ def compare(
     named = [name for name in methods or methods_for(quick) if name not in skip]
     chosen: list[Any] = [*named, *map(Existing.load, models)]
     folder = out or Path("runs") / f"compare-{data.resolve().name}{'-quick' * quick}"
-    talk(f"results are kept in {folder}: the same command goes on where it was stopped")
+    talk(f"results are kept in {folder}: the same command resumes where it was stopped")
     budget = QUICK if quick else Budget(trials=trials, epochs=epochs)
     try:
         found = run(

@@ -48,14 +48,14 @@ def _tell_story(out: Path, impressions: int) -> None:
         [("the optimum", story.optimum, "100%")]
         + [(j.name, j.value, f"{j.share:.1%}") for j in story.judged],
     )
-    told = story.explained
+    shown = story.explained
     emit(
-        f"One card, for user {told.user_id}: truly worth {told.value:.3f}, the best possible {told.optimum:.3f}."
+        f"One card, for user {shown.user_id}: truly worth {shown.value:.3f}, the best possible {shown.optimum:.3f}."
     )
-    for item in told.card.items:
-        emit(f"  {told.titles[item]}")
-    for reason in told.card.reasons[:3]:
-        emit(f"  why not {told.titles[reason.item]!r}: {str(reason).partition(': ')[2]}")
+    for item in shown.card.items:
+        emit(f"  {shown.titles[item]}")
+    for reason in shown.card.reasons[:3]:
+        emit(f"  why not {shown.titles[reason.item]!r}: {str(reason).partition(': ')[2]}")
     for path in draw(story, out):
         talk(f"written: {path}")
     emit(f"Next: exactk compare {out / 'world'} --quick, or exactk serve {out / 'model'} and open the page.")

@@ -64,13 +64,13 @@ def train(
     if on_ray:
         from exactk.learning.progress import ProgressBar
         from exactk.scale.cluster import Placement
-        from exactk.scale.training import Lesson
+        from exactk.scale.training import TrainingJob
         from exactk.scale.training import train as train_on_ray
 
         own = None if recommender.constraints is None else recommender.constraints.to_dict()
         places = [str(path.absolute()) for path in (data, out, folder)]
-        lesson = Lesson(places[0], places[1], places[2], settings.to_dict(), own, split, seed)
-        recommender = train_on_ray(lesson, Placement(True, address, workers), resume, ProgressBar())
+        job = TrainingJob(places[0], places[1], places[2], settings.to_dict(), own, split, seed)
+        recommender = train_on_ray(job, Placement(True, address, workers), resume, ProgressBar())
     else:
         recommender.fit(learned, held_out, folder=folder, resume=resume, track=track)
         if not ranks.current().first:
@@ -122,8 +122,8 @@ def evaluate(
     cards = iter(written)
     batches = judged[0].batches(recommender.fitted.vocabulary, AT_ONCE) if judged else iter(())
     estimates = logged_estimates(lambda _: next(cards), batches, seed)
-    told = {name: estimate.as_dict() for name, estimate in estimates.items()}
-    document = {"model": str(model), "data": str(data), "part": part, **figures, "off_policy": told}
+    off_policy = {name: estimate.as_dict() for name, estimate in estimates.items()}
+    document = {"model": str(model), "data": str(data), "part": part, **figures, "off_policy": off_policy}
     if keep is not None:
         made = {"command": " ".join(["exactk", *sys.argv[1:]]), "machine": plain(this_machine())}
         row = plain({**document, "config": recommender.config.to_dict(), "command": made["command"]})

@@ -41,7 +41,7 @@ def emit_json(value: Any) -> None:
 
 def keep_json(document: Any, path: Path) -> None:
     """A plain document as a file, whole or not at all."""
-    from exactk.data.atomic import write_text
+    from exactk.atomic import write_text
 
     write_text(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     talk(f"written: {path}")

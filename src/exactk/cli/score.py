@@ -17,7 +17,7 @@ def score(
     source: Path = typer.Argument(
         help="Requests: a dataset folder, a Parquet or JSON-lines file, or a folder of such files."
     ),
-    out: Path = typer.Option(..., "--out", help="The folder of Parquet cards to write, or to go on with."),
+    out: Path = typer.Option(..., "--out", help="The folder of Parquet cards to write, or to resume."),
     columns: list[str] = typer.Option(
         [], "--map", help="our_column=your_column, as user_id=uid; may be repeated."
     ),
@@ -40,9 +40,9 @@ def score(
     from exactk.scale.cluster import Placement
     from exactk.scale.score import plain_candidates
     from exactk.scale.score import score as run
-    from exactk.scale.scoring import Job
+    from exactk.scale.scoring import ScoringJob
 
-    job = Job(
+    job = ScoringJob(
         model=str(model),
         out=str(out),
         columns=column_map(columns),

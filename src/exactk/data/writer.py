@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from exactk.data.atomic import atomic_folder
+from exactk.atomic import atomic_folder
 from exactk.data.candidates import VALUES, CandidateWriter
 from exactk.data.roles import Columns
 from exactk.data.table import FILES, Kind, Meta, canonical

@@ -22,7 +22,7 @@ from exactk.problem.solving_file import ScoredRequest, pair_matrix
 
 
 @dataclass(frozen=True)
-class Shown:
+class MethodCard:
     """A card as one method would show it; invalid where it breaks a rule or is not full."""
 
     method: str
@@ -38,7 +38,7 @@ class Example:
     name: str
     lesson: str
     rules: tuple[str, ...]
-    shown: tuple[Shown, ...]
+    shown: tuple[MethodCard, ...]
     best: Card
 
 
@@ -61,8 +61,8 @@ def solve_example(request: dict[str, Any]) -> Example:
     held = {name: np.array([column], object) for name, column in columns.items()}
     requests = rules.requests(held, request["k"])
 
-    def shown(method: str, card: Sequence[int]) -> Shown:
-        return Shown(
+    def shown(method: str, card: Sequence[int]) -> MethodCard:
+        return MethodCard(
             method,
             tuple(columns["title"][p] for p in card),
             card_value(list(card), scores, pairs),

@@ -14,7 +14,7 @@ import numpy as np
 
 from exactk.data.dataset import Dataset
 from exactk.data.world.world import World, world
-from exactk.evaluation.truth import Truth
+from exactk.evaluation.truth import TrueValues
 from exactk.problem.solving import Card
 from exactk.recommender import Recommender
 from exactk.rivals import method
@@ -70,7 +70,7 @@ def tell(
     data = _world(folder / "world", impressions)
     train, valid, test = data.split()
     test = test.take(np.linspace(0, len(test) - 1, min(TEST_REQUESTS, len(test))).astype(np.int64))
-    truth = Truth.of(test)
+    truth = TrueValues.of(test)
     assert truth is not None
     places = np.arange(len(test))
     optimum = truth.optimum(places)
@@ -117,7 +117,7 @@ def _world(path: Path, impressions: int) -> Dataset:
     return world(impressions=impressions, path=path)
 
 
-def _explained(recommender: Recommender, test: Dataset, truth: Truth, place: int) -> Explained:
+def _explained(recommender: Recommender, test: Dataset, truth: TrueValues, place: int) -> Explained:
     row = test.impressions(slice(place, place + 1)).to_pylist()[0]
     titles = dict(zip(test.items["item_id"].to_pylist(), test.items["title"].to_pylist(), strict=True))
     card = recommender.recommend(row["user_id"], row["candidates"], explain=True)

@@ -22,15 +22,15 @@ from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
 from exactk.errors import InputError
 from exactk.evaluation import offpolicy
-from exactk.evaluation.jobs import Job, Tell, resolve, results, run_all
+from exactk.evaluation.jobs import MethodRun, Tell, resolve, results, run_all
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.ours import OURS, as_served
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
-from exactk.evaluation.truth import Truth
+from exactk.evaluation.truth import TrueValues
 from exactk.learning.decide import Decider
-from exactk.recommender import Recommender as Trained
+from exactk.recommender import Recommender
 from exactk.rivals import RIVALS
-from exactk.rivals.contract import QUICK, Budget, Logs, Recommender
+from exactk.rivals.contract import QUICK, Budget, CardPicker, Logs
 from exactk.tensors import TensorBatch
 
 PROBES = ("least-seen",)  # shown to expose leaks, never counted as a way to serve anybody
@@ -55,7 +55,7 @@ class Existing:
     """A recommender that exists already: how it picks cards, and the vocabulary it reads batches in."""
 
     name: str
-    decider: Recommender
+    decider: CardPicker
     vocabulary: Vocabulary
     kind: str = "yours"
 
@@ -73,7 +73,7 @@ class Existing:
     @classmethod
     def load(cls, folder: Path) -> Existing:
         """A model folder."""
-        return replace(cls.of(Trained.load(folder)), name=f"{folder.resolve().name} (exactk)")
+        return replace(cls.of(Recommender.load(folder)), name=f"{folder.resolve().name} (exactk)")
 
 
 def baselines(
@@ -135,7 +135,7 @@ def compare(
         rows = _lay_down(folder, train, valid, test)
         rules = _own_rules(train)
         work = [
-            Job(
+            MethodRun(
                 name, place, seed, replace(budget, seed=seed), str(train.path), str(rows), rules, str(folder)
             ).keyed()
             for seed in seeds
@@ -145,7 +145,7 @@ def compare(
             run_all(work, jobs or os.cpu_count() or 1, say, limit_seconds)
         older = sorted({job.name for job in work if job.path.exists() and not job.finished()})
         entries = [*_entries(work, seeds), *(_judged_entry(one, test) for one in existing)]
-        truth = Truth.of(test)
+        truth = TrueValues.of(test)
         logged = _logged(Logs(test, train.vocabulary()), entries)
         optimum = None if truth is None else _optimum(folder, truth, entries, say)
         models = _opinions(train, valid, test, entries, logged, budget, say)
@@ -187,7 +187,7 @@ def _lay_down(folder: Path, train: Dataset, valid: Dataset, test: Dataset) -> Pa
     return path
 
 
-def _entries(work: Sequence[Job], seeds: Sequence[int]) -> list[Entry]:
+def _entries(work: Sequence[MethodRun], seeds: Sequence[int]) -> list[Entry]:
     """One entry per way of each method, its seeds side by side; a method that was skipped keeps its reason."""
     found: dict[str, list[tuple[dict[str, Any], Scores]]] = {}
     skipped: dict[str, Entry] = {}
@@ -209,7 +209,7 @@ def _entries(work: Sequence[Job], seeds: Sequence[int]) -> list[Entry]:
 
 def _judged_entry(one: Existing, test: Dataset) -> Entry:
     """A recommender that exists already; its training is none of this comparison's time."""
-    scores = judged(one.decider, Logs(test, one.vocabulary), Truth.of(test))
+    scores = judged(one.decider, Logs(test, one.vocabulary), TrueValues.of(test))
     return Entry(one.name, one.name, one.kind, (scores,))
 
 
@@ -239,7 +239,7 @@ def _logged(test: Logs, entries: Sequence[Entry]) -> Logged:
     )
 
 
-def _optimum(folder: Path, truth: Truth, entries: Sequence[Entry], say: Tell) -> Float[np.ndarray, "R"]:
+def _optimum(folder: Path, truth: TrueValues, entries: Sequence[Entry], say: Tell) -> Float[np.ndarray, "R"]:
     """The best possible value of every judged request; kept, because the search may take a while."""
     rows = next((entry.scores[0].request for entry in entries if entry.scores), np.empty(0, np.int64))
     key = {"rows": truth.view.rows[rows].tolist(), "files": truth.view.meta.checksums}
@@ -264,13 +264,13 @@ def _opinions(
     """A value model's opinion of logged and chosen cards, for doubly robust estimates: only where they may be shown."""
     from exactk.rivals.estimator import fit_value
 
-    told = [entry for entry in entries if entry.scores and _supported(entry, logged)]
-    if not told:
+    supported = [entry for entry in entries if entry.scores and _supported(entry, logged)]
+    if not supported:
         return {}
     say("fitting a value model for doubly robust estimates")
     train_logs, valid_logs, test_logs = Logs.of(train, valid, test)
     network, _, _ = fit_value(train_logs, valid_logs, replace(budget, trials=1))
-    rows = told[0].scores[0].request
+    rows = supported[0].scores[0].request
     batch_of = test_logs.view.take(rows)
 
     def opinion(cards: np.ndarray) -> np.ndarray:
@@ -284,7 +284,7 @@ def _opinions(
         return np.concatenate(heard)
 
     shown = opinion(logged.card)
-    return {entry.way: (shown, opinion(entry.scores[0].cards)) for entry in told}
+    return {entry.way: (shown, opinion(entry.scores[0].cards)) for entry in supported}
 
 
 def _supported(entry: Entry, logged: Logged) -> bool:

@@ -1,6 +1,6 @@
 """Fit one method and judge it, in a process of its own; and many such jobs side by side on the cores there are.
 
-Knows no table. A job leaves one result file, written whole or not at all: a run that was interrupted goes on with
+Knows no table. A job leaves one result file, written whole or not at all: a run that was interrupted resumes with
 what is missing, and a job that dies, however badly, takes nobody with it.
 """
 
@@ -26,7 +26,7 @@ from exactk.errors import InputError
 from exactk.evaluation import judging
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.provenance import code_digest
-from exactk.evaluation.truth import Truth
+from exactk.evaluation.truth import TrueValues
 from exactk.learning.process import stop_requests
 from exactk.problem.rules.constraints import Constraints
 from exactk.rivals.contract import Budget, Fitted, Logs, Method
@@ -40,7 +40,7 @@ SINGLE = dict.fromkeys(
 
 
 @dataclass(frozen=True)
-class Job:
+class MethodRun:
     """A method, a seed and the rows to learn from and be judged on: plain values that another process can read."""
 
     name: str
@@ -53,14 +53,14 @@ class Job:
     out: str
     key: str = ""  # set by `keyed`
 
-    def keyed(self) -> Job:
+    def keyed(self) -> MethodRun:
         """The same job with a key that changes with anything that could change its result."""
-        told = asdict(self)
-        told["rows"] = sha256(Path(self.rows).read_bytes()).hexdigest()
-        told["files"] = Dataset.open(self.data).meta.checksums
-        told["code"] = code_digest([_split(self.method), (judging.__name__, None)])
-        del told["out"], told["data"], told["key"]
-        text = json.dumps([FORMAT, told], sort_keys=True, default=str)
+        described = asdict(self)
+        described["rows"] = sha256(Path(self.rows).read_bytes()).hexdigest()
+        described["files"] = Dataset.open(self.data).meta.checksums
+        described["code"] = code_digest([_split(self.method), (judging.__name__, None)])
+        del described["out"], described["data"], described["key"]
+        text = json.dumps([FORMAT, described], sort_keys=True, default=str)
         return replace(self, key=sha256(text.encode()).hexdigest()[:16])
 
     @property
@@ -79,7 +79,7 @@ class Job:
         return held is not None and held[0]["key"] == self.key and not held[0]["reason"]
 
 
-def views(job: Job) -> tuple[Dataset, Dataset, Dataset]:
+def views(job: MethodRun) -> tuple[Dataset, Dataset, Dataset]:
     """Train, valid, test as the comparison laid them down."""
     data = Dataset.open(job.data)
     if job.constraints is not None:
@@ -104,7 +104,7 @@ def resolve(method: str) -> Method:
     return found
 
 
-def run(job: Job, method: Method | None = None) -> None:
+def run(job: MethodRun, method: Method | None = None) -> None:
     """Fit, judge, write the result; what fails is written as the reason."""
     header: dict[str, Any] = {"name": job.name, "seed": job.seed, "key": job.key, "reason": "", "ways": {}}
     arrays: dict[str, np.ndarray] = {}
@@ -115,22 +115,22 @@ def run(job: Job, method: Method | None = None) -> None:
         header["train_seconds"] = time.process_time() - began
         header["chosen"] = dict(fitted.chosen)
         header["valid_score"] = fitted.valid_score
-        truth = Truth.of(test.view)
+        truth = TrueValues.of(test.view)
         for number, (way, recommender) in enumerate(fitted.ways.items()):
             scores = judged(recommender, test, truth)
             for field in fields(Scores):
-                told = getattr(scores, field.name)
-                if isinstance(told, np.ndarray):
-                    arrays[f"{number}.{field.name}"] = told
+                value = getattr(scores, field.name)
+                if isinstance(value, np.ndarray):
+                    arrays[f"{number}.{field.name}"] = value
                 else:
-                    header["ways"].setdefault(way, {})[field.name] = told
+                    header["ways"].setdefault(way, {})[field.name] = value
     except Exception as error:  # whatever it is, it must cost this method alone
         header["reason"] = f"{type(error).__name__}: {error}"
         arrays = {}
     write_result(job.path, header, arrays)
 
 
-def run_all(jobs: Sequence[Job], at_once: int, tell: Tell, limit_seconds: float | None = None) -> None:
+def run_all(jobs: Sequence[MethodRun], at_once: int, tell: Tell, limit_seconds: float | None = None) -> None:
     """Every unfinished job in a process of its own, at most `at_once` together, in the order given."""
     waiting = [job for job in jobs if not job.finished()]
     done, total = len(jobs) - len(waiting), len(jobs)
@@ -140,7 +140,7 @@ def run_all(jobs: Sequence[Job], at_once: int, tell: Tell, limit_seconds: float 
         f"{len(waiting)} of {total} jobs to run, {at_once} at a time"
         + (f"; {done} are done already" * bool(done))
     )
-    running: dict[str, tuple[Job, subprocess.Popen[bytes], float]] = {}
+    running: dict[str, tuple[MethodRun, subprocess.Popen[bytes], float]] = {}
     with stop_requests() as stop_requested:
         try:
             while (waiting or running) and not stop_requested():
@@ -163,12 +163,10 @@ def run_all(jobs: Sequence[Job], at_once: int, tell: Tell, limit_seconds: float 
                 process.terminate()
                 process.wait()
         if stop_requested():
-            raise KeyboardInterrupt(
-                f"stopped with {done} of {total} results; the same call goes on from there"
-            )
+            raise KeyboardInterrupt(f"stopped with {done} of {total} results; the same call resumes there")
 
 
-def _start(job: Job) -> subprocess.Popen[bytes]:
+def _start(job: MethodRun) -> subprocess.Popen[bytes]:
     Path(job.out).mkdir(parents=True, exist_ok=True)
     described = Path(job.out) / f"{job.label}.json"
     described.write_text(json.dumps(asdict(job)), encoding="utf-8")
@@ -181,7 +179,7 @@ def _start(job: Job) -> subprocess.Popen[bytes]:
         )  # fmt: skip
 
 
-def _ended(job: Job, process: subprocess.Popen[bytes], seconds: float, limit: float | None) -> str:
+def _ended(job: MethodRun, process: subprocess.Popen[bytes], seconds: float, limit: float | None) -> str:
     """How a job ended, in words; one that died leaves a result that says so."""
     held = read_result(job.path)
     if process.returncode != 0 or held is None or held[0]["key"] != job.key:
@@ -200,13 +198,13 @@ def _ended(job: Job, process: subprocess.Popen[bytes], seconds: float, limit: fl
     return f"skipped after {seconds:.0f} s: {reason}" if reason else f"done in {seconds:.0f} s"
 
 
-def read_job(path: Path) -> Job:
+def read_job(path: Path) -> MethodRun:
     """A job as `run_all` described it."""
     held = json.loads(path.read_text(encoding="utf-8"))
-    return Job(**{**held, "budget": Budget(**held["budget"])})
+    return MethodRun(**{**held, "budget": Budget(**held["budget"])})
 
 
-def results(jobs: Sequence[Job]) -> Iterator[tuple[Job, dict[str, Any], dict[str, Scores]]]:
+def results(jobs: Sequence[MethodRun]) -> Iterator[tuple[MethodRun, dict[str, Any], dict[str, Scores]]]:
     """What each job left: its header and the scores of each of its ways (none where it was skipped)."""
     for job in jobs:
         held = read_result(job.path)
@@ -216,8 +214,8 @@ def results(jobs: Sequence[Job]) -> Iterator[tuple[Job, dict[str, Any], dict[str
         header, arrays = held
         ways = {}
         for number, (way, numbers) in enumerate(header["ways"].items()):
-            told = {f.name: arrays.get(f"{number}.{f.name}", numbers.get(f.name)) for f in fields(Scores)}
-            ways[way] = Scores(**told)
+            values = {f.name: arrays.get(f"{number}.{f.name}", numbers.get(f.name)) for f in fields(Scores)}
+            ways[way] = Scores(**values)
         yield job, header, ways
 
 

@@ -15,12 +15,12 @@ from zipfile import BadZipFile
 import numpy as np
 from jaxtyping import Float, Int
 
-from exactk.data.atomic import atomic_file
+from exactk.atomic import atomic_file
 from exactk.errors import DataError
 from exactk.evaluation import metrics
-from exactk.evaluation.truth import Truth
+from exactk.evaluation.truth import TrueValues
 from exactk.problem.batch import Batch
-from exactk.rivals.contract import Logs, Recommender, solvable
+from exactk.rivals.contract import CardPicker, Logs, solvable
 
 BATCH = 256
 ALONE = 30  # requests timed one by one
@@ -42,7 +42,7 @@ class Scores:
     ms_alone: float  # a request by itself, median
 
 
-def judged(way: Recommender, test: Logs, truth: Truth | None) -> Scores:
+def judged(way: CardPicker, test: Logs, truth: TrueValues | None) -> Scores:
     """Ask for a card for every solvable test request, and score it."""
     parts: list[dict[str, np.ndarray]] = []
     shown, available = [], []
@@ -84,7 +84,7 @@ def judged(way: Recommender, test: Logs, truth: Truth | None) -> Scores:
     )
 
 
-def _timed_alone(way: Recommender, batch: Batch, b: int) -> float:
+def _timed_alone(way: CardPicker, batch: Batch, b: int) -> float:
     one = batch.rows(slice(b, b + 1))
     began = time.process_time()  # jobs have one thread: its own time, whatever else the machine does
     way.recommend(one)

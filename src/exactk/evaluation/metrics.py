@@ -37,8 +37,8 @@ def overlap(
     """
     true_size = (true_cards >= 0).sum(1)
     shared = ((cards[:, :, None] == true_cards[:, None, :]) & (cards[:, :, None] >= 0)).any(1).sum(1)
-    told = true_size > 0 if relevant is None else (true_size > 0) & relevant
-    return np.where(told, shared / np.maximum(true_size, 1), np.nan)
+    known = true_size > 0 if relevant is None else (true_size > 0) & relevant
+    return np.where(known, shared / np.maximum(true_size, 1), np.nan)
 
 
 def hit_ratio_at_k(
@@ -127,5 +127,5 @@ def coverage(shown: Int[np.ndarray, "..."], available: Int[np.ndarray, "..."]) -
 
 def mean(per_request: Float[np.ndarray, "B"] | Bool[np.ndarray, "B"]) -> float:
     """The mean over the requests the metric speaks about; NaN when there is none."""
-    told = per_request[~np.isnan(per_request)]
-    return float(told.mean()) if len(told) else float("nan")
+    known = per_request[~np.isnan(per_request)]
+    return float(known.mean()) if len(known) else float("nan")

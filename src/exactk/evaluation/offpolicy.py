@@ -58,14 +58,20 @@ class Estimate:
         }
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Estimate:
+    def of(cls, document: Mapping[str, Any]) -> Estimate:
         """The other way."""
-        weight = np.nan if told["mean_weight"] is None else told["mean_weight"]
+        weight = np.nan if document["mean_weight"] is None else document["mean_weight"]
         support = Support(
-            told["logged"], told["matched"], told["effective_samples"], weight, told["reason"] or ""
+            document["logged"],
+            document["matched"],
+            document["effective_samples"],
+            weight,
+            document["reason"] or "",
         )
         return cls(
-            told["estimator"], None if told["interval"] is None else Interval(**told["interval"]), support
+            document["estimator"],
+            None if document["interval"] is None else Interval(**document["interval"]),
+            support,
         )
 
 
@@ -222,10 +228,10 @@ def _estimate(
     groups: Int[np.ndarray, "B"] | None,
     check: bool,
 ) -> Estimate:
-    told = support(weights)
-    shown = told.enough or not check
+    found = support(weights)
+    shown = found.enough or not check
     interval = bootstrap_interval(terms, rng, over=over, groups=groups) if shown else None
-    return Estimate(name, interval, told)
+    return Estimate(name, interval, found)
 
 
 def _indicator(cards: Int[np.ndarray, "B K"], num_candidates: int) -> Float[np.ndarray, "B N"]:

@@ -14,7 +14,7 @@ from exactk.learning import phases
 from exactk.learning.decide import Decider, PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
 from exactk.recommender import card_figures as card_figures
-from exactk.rivals.contract import Budget, Fitted, Logs, Recommender, Setting, tuned
+from exactk.rivals.contract import Budget, CardPicker, Fitted, Logs, Setting, tuned
 from exactk.rivals.training import settings_for
 from exactk.settings.config import Config, PairValueConfig, RewardConfig
 from exactk.settings.presets import preset
@@ -121,7 +121,7 @@ def configured(base: dict[str, Any], setting: Setting, budget: Budget, name: str
     )
 
 
-def as_served(decider: PolicyWriter | PairValueSearch) -> Recommender:
+def as_served(decider: PolicyWriter | PairValueSearch) -> CardPicker:
     """The same cards by the compiled engine, where it can: what a service would run, so what is timed."""
     if isinstance(decider, PairValueSearch):
         model = decider.model

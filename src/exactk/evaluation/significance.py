@@ -103,11 +103,11 @@ def _by_group(
     values: Float[np.ndarray, "B"], over: Float[np.ndarray, "B"], groups: Int[np.ndarray, "B"] | None
 ) -> tuple[Float[np.ndarray, "G"], Float[np.ndarray, "G"]]:
     """Sums of values and of `over` per group, NaN left out; each request its own group by default."""
-    told = ~np.isnan(values) & ~np.isnan(over)
+    known = ~np.isnan(values) & ~np.isnan(over)
     if groups is None:
-        return values[told].astype(np.float64), over[told].astype(np.float64)
-    _, place = np.unique(groups[told], return_inverse=True)
-    return np.bincount(place, values[told]), np.bincount(place, over[told])
+        return values[known].astype(np.float64), over[known].astype(np.float64)
+    _, place = np.unique(groups[known], return_inverse=True)
+    return np.bincount(place, values[known]), np.bincount(place, over[known])
 
 
 def _resampled_ratios(

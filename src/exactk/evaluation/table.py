@@ -79,28 +79,28 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values; NaN becomes null."""
-        told: dict[str, Any] = {}
+        document: dict[str, Any] = {}
         for name, value in vars(self).items():
             if isinstance(value, Interval):
-                told[name] = value.as_dict()
+                document[name] = value.as_dict()
             elif name == "estimates":
-                told[name] = {kind: estimate.as_dict() for kind, estimate in self.estimates.items()}
+                document[name] = {kind: estimate.as_dict() for kind, estimate in self.estimates.items()}
             elif isinstance(value, float) and np.isnan(value):
-                told[name] = None
+                document[name] = None
             else:
-                told[name] = dict(value) if isinstance(value, Mapping) else value
-        return told
+                document[name] = dict(value) if isinstance(value, Mapping) else value
+        return document
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Row:
+    def of(cls, document: Mapping[str, Any]) -> Row:
         """The other way."""
-        values = dict(told)
+        values = dict(document)
         for name in INTERVALS:
-            values[name] = None if told[name] is None else Interval(**told[name])
+            values[name] = None if document[name] is None else Interval(**document[name])
         for name in ("train_seconds", "ms_per_card", "ms_alone", "coverage"):
-            values[name] = np.nan if told[name] is None else told[name]
+            values[name] = np.nan if document[name] is None else document[name]
         values["estimates"] = {
-            kind: offpolicy.Estimate.of(estimate) for kind, estimate in told["estimates"].items()
+            kind: offpolicy.Estimate.of(estimate) for kind, estimate in document["estimates"].items()
         }
         return cls(**values)
 

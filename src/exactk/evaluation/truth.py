@@ -17,14 +17,14 @@ AT_ONCE = 2048  # requests whose graphs are held in memory together
 
 
 @dataclass(frozen=True)
-class Truth:
+class TrueValues:
     """A world and the view whose requests are judged."""
 
     world: World
     view: Dataset
 
     @classmethod
-    def of(cls, view: Dataset) -> Truth | None:
+    def of(cls, view: Dataset) -> TrueValues | None:
         """The truth behind a view, None where nobody knows it."""
         known = view.meta.provenance.get("source") == "world"
         return cls(World.of(view), view) if known else None
@@ -49,7 +49,7 @@ def true_figures(
     view: Dataset, places: Int[np.ndarray, "R"], cards: Int[np.ndarray, "R K"]
 ) -> dict[str, np.ndarray]:
     """What cards of a world are truly worth, and what the best valid ones would be; nothing where nobody knows."""
-    truth = Truth.of(view)
+    truth = TrueValues.of(view)
     return (
         {} if truth is None else {"true_value": truth.value(places, cards), "optimum": truth.optimum(places)}
     )

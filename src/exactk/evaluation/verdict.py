@@ -106,9 +106,9 @@ def _leak(found: Comparison) -> list[str]:
 
 def _logs(found: Comparison) -> list[str]:
     """What the logs alone could say."""
-    told = [row for row in found.rows if any(e.interval is not None for e in row.estimates.values())]
-    if told:
-        return [f"The logs support an off-policy estimate for {len(told)} of {len(found.rows)} methods."]
+    estimated = [row for row in found.rows if any(e.interval is not None for e in row.estimates.values())]
+    if estimated:
+        return [f"The logs support an off-policy estimate for {len(estimated)} of {len(found.rows)} methods."]
     reasons = {e.support.reason for row in found.rows[:1] for e in row.estimates.values()}
     return [f"No off-policy estimate: {reasons.pop()}."] if reasons else []
 
@@ -137,13 +137,13 @@ def studio_table(found: Comparison) -> dict[str, Any]:
     """The table as the studio shows it: one figure to a cell, no intervals; what nobody knows is left out."""
     rows = []
     for row in found.rows:
-        told: dict[str, Any] = {}
+        cells: dict[str, Any] = {}
         for column, title in COLUMNS.items():
             value = getattr(row, column)
             value = value.estimate if isinstance(value, Interval) else value
             if isinstance(value, str | float) and value == value:
-                told[title.format(K=found.facts.get("K", "K"))] = value
-        rows.append(told)
+                cells[title.format(K=found.facts.get("K", "K"))] = value
+        rows.append(cells)
     return {"rows": rows, "verdict": verdict(found)}
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
-from exactk.data.atomic import atomic_file
+from exactk.atomic import atomic_file
 from exactk.errors import DataError
 
 FORMAT = 1

@@ -43,7 +43,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicyWriter:
-    """Cards written by the policy, their value told by the reward."""
+    """Cards written by the policy, with the value that the reward gives them."""
 
     policy: Policy
     config: PolicyConfig

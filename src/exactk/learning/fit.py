@@ -39,7 +39,7 @@ class DivergedError(ExactKError):
 
 
 class TrainingStopped(KeyboardInterrupt):
-    """Training was asked to stop (Ctrl-C, SIGTERM) and saved itself first; the message says how to go on."""
+    """Training was asked to stop (Ctrl-C, SIGTERM) and saved itself first; the message says how to resume."""
 
 
 class Step(NamedTuple):
@@ -85,7 +85,7 @@ def fit(
     """Train `task.module` in place, leave its best weights in it, and return the history.
 
     With a folder, checkpoints go to `folder/<task>.safetensors`; with `resume`, a run that was killed at any
-    moment goes on from the last one and ends with the weights it would have had anyway.
+    moment resumes from the last one and ends with the weights it would have had anyway.
     """
     device = torch.device(settings.device)
     with private_randomness(settings.seed, device), deterministic(device), stop_requests() as stop_requested:
@@ -178,11 +178,11 @@ class _Run:
     def report_training(self) -> None:
         """Mean figures since the last report."""
         means = ranks.mean_over_ranks(torch.stack([value.double() for value in self.sums.values()]))
-        told = dict(zip(self.sums, (means / self.counted).tolist(), strict=True))
+        means_by_name = dict(zip(self.sums, (means / self.counted).tolist(), strict=True))
         self.sums, self.counted = {}, 0
-        self.refuse_not_a_number(torch.tensor(told["loss"]))
+        self.refuse_not_a_number(torch.tensor(means_by_name["loss"]))
         rate = self.stopwatch.read() * self.ranks.world
-        self.tell({"event": "train", **told, "samples_per_second": round(rate, 1)})
+        self.tell({"event": "train", **means_by_name, "samples_per_second": round(rate, 1)})
 
     def validation_due(self) -> bool:
         return self.task.validate is not None and (self.done or self.batch == 0)
@@ -205,16 +205,16 @@ class _Run:
         self.stopwatch.read()
 
     def tell(self, figures: Figures) -> None:
-        told = {
+        event = {
             "task": self.task.name,
             "step": self.step,
             "steps": self.total_steps,
             "epoch": self.epoch,
             **figures,
         }
-        self.history.append(told)
+        self.history.append(event)
         for listener in self.listeners:
-            listener.hear(told)
+            listener.hear(event)
 
     def keep_best_weights(self) -> None:
         """Leave the module with the weights validation chose, ready for use."""
@@ -265,7 +265,7 @@ class _Run:
             self.save()
 
     def save(self) -> None:
-        """Everything needed to go on as if nothing had happened."""
+        """Everything needed to resume as if nothing had happened."""
         if self.path is None or not self.ranks.first:
             return
         tensors = {
@@ -301,7 +301,7 @@ class _Run:
         where = f"{self.task.name} training stopped at step {self.step} of {self.total_steps}"
         if self.path is None:
             return f"{where}; nothing was saved, as no folder was given"
-        return f"{where} and saved in {self.path.parent}; the same call with resume=True goes on from here"
+        return f"{where} and saved in {self.path.parent}; the same call with resume=True resumes it"
 
 
 class _Loss(nn.Module):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Generator
 
-from exactk.data.atomic import write_text
+from exactk.atomic import write_text
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
 from exactk.engine.calibration import Calibration
@@ -66,7 +66,7 @@ class Models:
 
 @dataclass(frozen=True)
 class Trained:
-    """The models, how to read the value's logits as probabilities, and what was told on the way."""
+    """The models, how to read the value's logits as probabilities, and what was reported on the way."""
 
     models: Models
     calibration: Calibration

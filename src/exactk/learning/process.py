@@ -22,7 +22,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 def stop_requests() -> Iterator[Callable[[], bool]]:
     """Yield a question: has anybody asked to stop? A step is never cut in half; asking twice does not wait.
 
-    Only the main thread is told of signals: elsewhere the answer is always no.
+    Only the main thread hears of signals: elsewhere the answer is always no.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -1,6 +1,6 @@
 """Who hears how training goes: a progress bar on stderr, metrics.jsonl, TensorBoard, MLflow.
 
-Knows no training: it is told figures and passes them on.
+Knows no training: figures come in and are passed on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from exactk.data.atomic import write_text
+from exactk.atomic import write_text
 from exactk.errors import MissingExtraError
 
 Figures = dict[str, Any]  # always with "task", "step", "epoch"; "event" is "train" or "valid"
@@ -32,10 +32,10 @@ SHOWN = ("loss", "reward", *LABELS)
 
 @runtime_checkable
 class Listener(Protocol):
-    """Someone who is told figures, in order, and at last that there will be no more."""
+    """Someone who hears figures, in order, and at last that there will be no more."""
 
     def begin(self, task: str, step: int) -> None:
-        """A task starts, or goes on, after this step."""
+        """A task starts, or resumes, after this step."""
 
     def hear(self, figures: Figures) -> None:
         """One report of a training loop."""
@@ -45,7 +45,7 @@ class Listener(Protocol):
 
 
 class MetricsFile:
-    """metrics.jsonl: one JSON object a line. A task that goes on from a checkpoint first cuts what came after it."""
+    """metrics.jsonl: one JSON object a line. A task that resumes from a checkpoint first cuts what came after it."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,22 +82,22 @@ class ProgressBar:
 
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn(),
-            TextColumn("{task.fields[told]}"), console=Console(stderr=True),
+            TextColumn("{task.fields[figures]}"), console=Console(stderr=True),
         )  # fmt: skip
         self._rows: dict[str, Any] = {}
-        self._told: dict[str, Figures] = {}
+        self._latest: dict[str, Figures] = {}
         self._bar.start()
 
     def begin(self, task: str, step: int) -> None:
         if task not in self._rows:
-            self._rows[task] = self._bar.add_task(task, total=None, completed=step, told="")
+            self._rows[task] = self._bar.add_task(task, total=None, completed=step, figures="")
 
     def hear(self, figures: Figures) -> None:
         task = figures["task"]
-        told = self._told.setdefault(task, {})
-        told.update(figures)
+        latest = self._latest.setdefault(task, {})
+        latest.update(figures)
         self._bar.update(
-            self._rows[task], completed=figures["step"], total=figures["steps"], told=summary(told)
+            self._rows[task], completed=figures["step"], total=figures["steps"], figures=summary(latest)
         )
 
     def close(self) -> None:
@@ -140,10 +140,10 @@ class MLflow:
         pass
 
     def hear(self, figures: Figures) -> None:
-        told = {
+        named = {
             f"{figures['task']}.{figures['event']}.{name}": value for name, value in numbers(figures).items()
         }
-        self._mlflow.log_metrics(told, step=figures["step"], run_id=self._run.info.run_id)
+        self._mlflow.log_metrics(named, step=figures["step"], run_id=self._run.info.run_id)
 
     def close(self) -> None:
         self._mlflow.end_run()
@@ -195,7 +195,7 @@ def numbers(figures: Figures) -> dict[str, float]:
 
 def summary(figures: Figures) -> str:
     """The latest figures in one line: "loss 1.204  reward 0.312  P@K 0.471  2,950/s"."""
-    told = [f"{LABELS.get(name, name)} {figures[name]:.4f}" for name in SHOWN if name in figures]
+    parts = [f"{LABELS.get(name, name)} {figures[name]:.4f}" for name in SHOWN if name in figures]
     if "samples_per_second" in figures:
-        told.append(f"{figures['samples_per_second']:,.0f}/s")
-    return "  ".join(told)
+        parts.append(f"{figures['samples_per_second']:,.0f}/s")
+    return "  ".join(parts)

@@ -60,9 +60,9 @@ def current() -> Ranks:
 @contextmanager
 def joined(device: torch.device) -> Iterator[Ranks]:
     """Join the processes the environment names, and leave them again; those joined before are taken as they are."""
-    told = current()
-    if told.world == 1 or dist.is_initialized():
-        yield told
+    here = current()
+    if here.world == 1 or dist.is_initialized():
+        yield here
         return
     if device.type == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
@@ -108,6 +108,6 @@ def agreed(value: float) -> float:
     if ranks.world == 1:
         return value
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    told = torch.tensor([value], dtype=torch.float64, device=device)
-    dist.broadcast(told, 0)
-    return float(told)
+    shared = torch.tensor([value], dtype=torch.float64, device=device)
+    dist.broadcast(shared, 0)
+    return float(shared)

@@ -83,8 +83,8 @@ class Recorder:
         with torch.cuda.graph(graph):
             step = self._walk(held)
         figures = {name: value.detach() for name, value in step.figures.items()}
-        told = step._replace(loss=step.loss.detach(), figures=figures, has_gradients=True)
-        return Recording(graph, held, told, [p.grad for p in self.parameters])
+        taken = step._replace(loss=step.loss.detach(), figures=figures, has_gradients=True)
+        return Recording(graph, held, taken, [p.grad for p in self.parameters])
 
     def _walk(self, batch: TensorBatch) -> Step:
         for parameter in self.parameters:

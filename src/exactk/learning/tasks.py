@@ -50,30 +50,30 @@ class Data:
 
     def train_batches(self, batch_size: int) -> Callable[[int, int], Iterator[TensorBatch]]:
         """Batches of an epoch from a place on, shuffled by seed and epoch alone; of each, this process's share."""
-        told = ranks.current()
+        process = ranks.current()
 
         def shared(epoch: int, start: int) -> Iterator[TensorBatch]:
             windows = epoch_order(len(self.train), self.seed, epoch, start * batch_size)
             for places in in_batches(windows, batch_size):
-                yield TensorBatch.of(self.train.batch(self.vocabulary, told.share(places)))
+                yield TensorBatch.of(self.train.batch(self.vocabulary, process.share(places)))
 
         return shared
 
     def train_weight(self, batch_size: int) -> Callable[[int], float]:
         """What the share of a batch counts: the last one of an epoch may be dealt unevenly."""
-        told, rows = ranks.current(), len(self.train)
-        return lambda batch: told.weight(min(batch_size, rows - batch * batch_size))
+        process, rows = ranks.current(), len(self.train)
+        return lambda batch: process.weight(min(batch_size, rows - batch * batch_size))
 
     def valid_batches(self) -> Iterator[TensorBatch]:
         """The validation requests in their own order, on the device; this process's share of them."""
         if self.valid is None:
             return
-        told = ranks.current()
-        if len(self.valid) < told.world:
+        process = ranks.current()
+        if len(self.valid) < process.world:
             raise DataError(
-                f"{self.valid.path}: {len(self.valid)} validation requests are too few for {told.world} workers"
+                f"{self.valid.path}: {len(self.valid)} validation requests are too few for {process.world} workers"
             )
-        own = self.valid if told.world == 1 else self.valid.take(slice(told.rank, None, told.world))
+        own = self.valid if process.world == 1 else self.valid.take(slice(process.rank, None, process.world))
         for batch in own.batches(self.vocabulary, VALIDATION_BATCH):
             yield TensorBatch.of(batch, self.device)
 
@@ -103,8 +103,8 @@ def value_task(
     def validate() -> dict[str, float]:
         figures = calibrate.reward_figures(*predictions(model, data.valid_batches()))
         if choice and isinstance(model, PairValue):
-            told = [choice_losses(model, batch).mean(0).cpu() for batch in data.valid_batches()]
-            figures["choice_loss"] = float(ranks.gathered(torch.cat(told)).mean())
+            surprise = [choice_losses(model, batch).mean(0).cpu() for batch in data.valid_batches()]
+            figures["choice_loss"] = float(ranks.gathered(torch.cat(surprise)).mean())
         return {**figures, "loss": figures["log_loss"] + choice * figures.get("choice_loss", 0.0)}
 
     return Task(
@@ -125,11 +125,11 @@ def choice_losses(model: PairValue, batch: TensorBatch) -> Float[Tensor, "M B"]:
     assert batch.card is not None
     assert batch.clicked_position is not None
     cards = batch.card.unsqueeze(1)
-    told = []
+    by_member = []
     for member in model.members:
         appeals = member.appeals(batch, cards).squeeze(1) * member.choice_scale.exp()  # type: ignore[operator]
-        told.append(losses.choice_loss(appeals.float(), batch.card, batch.clicked_position))
-    return torch.stack(told)
+        by_member.append(losses.choice_loss(appeals.float(), batch.card, batch.clicked_position))
+    return torch.stack(by_member)
 
 
 def policy_task(
@@ -153,7 +153,7 @@ def policy_task(
     writer = PolicyWriter(policy, config.policy, reward)
 
     def validate() -> dict[str, float]:
-        told: dict[str, list[Tensor]] = {}
+        collected: dict[str, list[Tensor]] = {}
         for batch in data.valid_batches():
             cards = writer.recommend(batch)
             figures = {
@@ -163,8 +163,10 @@ def policy_task(
             if reward is not None:
                 figures["reward"] = estimated_rewards(reward, batch, cards.unsqueeze(1)).squeeze(1)
             for name, values in figures.items():
-                told.setdefault(name, []).append(values.double().cpu())
-        return {name: float(ranks.gathered(torch.cat(values)).nanmean()) for name, values in told.items()}
+                collected.setdefault(name, []).append(values.double().cpu())
+        return {
+            name: float(ranks.gathered(torch.cat(values)).nanmean()) for name, values in collected.items()
+        }
 
     return Task(
         name="policy",

@@ -22,7 +22,7 @@ from exactk.tensors import TensorBatch
 SHARING_PACE = 5.0
 
 
-class Terms(NamedTuple):
+class ValueTerms(NamedTuple):
     """What the values of R items per request are made of; S groups of them may come side by side."""
 
     node: Float[Tensor, "B *S R"]
@@ -81,7 +81,7 @@ class PairMember(nn.Module):
         if self.sharing is not None:
             self.sharing.start()
 
-    def terms(self, item: Float[Tensor, "B R Di"], user: Float[Tensor, "B Du"]) -> Terms:
+    def terms(self, item: Float[Tensor, "B R Di"], user: Float[Tensor, "B Du"]) -> ValueTerms:
         """Node values, kinds and places of items, and how much the user minds pairs."""
         minding = functional.softplus(self.minding(user)).squeeze(-1)
         user = user.unsqueeze(1)  # B 1 Du
@@ -92,9 +92,9 @@ class PairMember(nn.Module):
             + self.node_linear(item).squeeze(-1)
             + both.sum(-1)
         )
-        return Terms(node, self.kinds(item).softmax(-1), self.places(item), minding)
+        return ValueTerms(node, self.kinds(item).softmax(-1), self.places(item), minding)
 
-    def pairs(self, terms: Terms) -> Float[Tensor, "B *S R R"]:
+    def pairs(self, terms: ValueTerms) -> Float[Tensor, "B *S R R"]:
         """pair(u, i, j) of all items of a group; an item with itself has one, too, for the caller to leave out."""
         kinds, places = terms.kinds, terms.places
         table = (self.table + self.table.T) / 2
@@ -123,7 +123,7 @@ class PairMember(nn.Module):
             node, kinds, places, minding = self.terms(self.vectors.item(batch), user)
             request = torch.arange(B, device=at.device).unsqueeze(1)
             node, kinds, places = node[request, at], kinds[request, at], places[request, at]
-        on_cards = Terms(node.view(B, S, K), kinds.view(B, S, K, -1), places.view(B, S, K, -1), minding)
+        on_cards = ValueTerms(node.view(B, S, K), kinds.view(B, S, K, -1), places.view(B, S, K, -1), minding)
         real = cards >= 0
         others = ~torch.eye(K, dtype=torch.bool, device=cards.device)
         pairs = self.pairs(on_cards) * (others & real.unsqueeze(-2))  # B S K K

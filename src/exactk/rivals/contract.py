@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @runtime_checkable
-class Recommender(Protocol):
+class CardPicker(Protocol):
     """Anything that picks cards."""
 
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
@@ -95,7 +95,7 @@ def solvable(batch: Batch) -> Bool[np.ndarray, "B"]:
 class Fitted:
     """A method after training: the ways it offers to pick a card, and what tuning chose."""
 
-    ways: Mapping[str, Recommender]
+    ways: Mapping[str, CardPicker]
     chosen: Setting = field(default_factory=dict)
     valid_score: float = math.nan
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from exactk.rivals.contract import Budget, Fitted, Logs, Recommender, Setting, tuned
+from exactk.rivals.contract import Budget, CardPicker, Fitted, Logs, Setting, tuned
 from exactk.rivals.selection import Exact, Greedy, Judge, by_weight, scatter
 from exactk.tensors import TensorBatch
 
@@ -47,7 +47,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Counts:
+class ItemCounts:
     """How often each item was clicked, shown on a card, offered as a candidate."""
 
     clicked: Float64[np.ndarray, "I"]
@@ -62,7 +62,7 @@ class Counts:
         return rate
 
 
-def count_items(train: Logs, batch_size: int = 4096) -> Counts:
+def count_items(train: Logs, batch_size: int = 4096) -> ItemCounts:
     """One pass over the log."""
     num_items = train.vocabulary.num_items
     clicked, shown, offered = (np.zeros(num_items) for _ in range(3))
@@ -77,7 +77,7 @@ def count_items(train: Logs, batch_size: int = 4096) -> Counts:
             clicked += np.bincount(item[np.arange(len(at)), at.clip(0)][at >= 0], minlength=num_items)
     for counts in (clicked, shown, offered):
         counts[0] = 0.0  # out of vocabulary: nothing is known
-    return Counts(clicked, shown, offered)
+    return ItemCounts(clicked, shown, offered)
 
 
 POPULARITY: list[Setting] = [
@@ -133,14 +133,14 @@ def fit_least_seen(train: Logs, valid: Logs, budget: Budget) -> Fitted:  # noqa:
             keys, times = merged(keys, times, waiting)
             waiting = []
     keys, times = merged(keys, times, waiting)
-    ways: dict[str, Recommender] = {"least seen": Exact(Familiarity(keys, times, train.vocabulary.num_items))}
+    ways: dict[str, CardPicker] = {"least seen": Exact(Familiarity(keys, times, train.vocabulary.num_items))}
     return Fitted(ways)
 
 
 def merged(
     keys: Int64[np.ndarray, "P"], times: Int64[np.ndarray, "P"], more: list[np.ndarray]
 ) -> tuple[Int64[np.ndarray, "Q"], Int64[np.ndarray, "Q"]]:
-    """Counts of keys with one more count for each of `more`."""
+    """ItemCounts of keys with one more count for each of `more`."""
     every = np.concatenate([keys, *more])
     weight = np.concatenate([times, *(np.ones(len(part), np.int64) for part in more)])
     unique, place = np.unique(every, return_inverse=True)

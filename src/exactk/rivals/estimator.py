@@ -17,9 +17,9 @@ from torch import Generator, Tensor
 from exactk.learning.losses import mean_over, reward_loss
 from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
-from exactk.rivals.contract import Budget, Fitted, Logs, Recommender, Setting, tuned
+from exactk.rivals.contract import Budget, CardPicker, Fitted, Logs, Setting, tuned
 from exactk.rivals.selection import scatter
-from exactk.rivals.training import Lesson, mean_loss, settings_for, train
+from exactk.rivals.training import RivalTask, mean_loss, settings_for, train
 from exactk.search.feasible import Feasible, mark
 from exactk.search.greedy import greedy_by_weight
 from exactk.search.improve import improve
@@ -45,13 +45,13 @@ def fit_value(train_logs: Logs, valid: Logs, budget: Budget) -> tuple[Reward, Se
     def attempt(setting: Setting) -> tuple[Reward, float]:
         config = RewardConfig(kind="set", inputs=setting["inputs"])
         network = Reward(config, train_logs.sizes, train_logs.card_size, Generator().manual_seed(budget.seed))
-        lesson = Lesson(
+        task = RivalTask(
             "value",
             lambda batch, _: loss(network, batch),
             train_logs,
             lambda: -mean_loss(lambda batch: loss(network, batch), held_out),
         )
-        return network, train(network, lesson, setting["learning_rate"], budget)
+        return network, train(network, task, setting["learning_rate"], budget)
 
     return tuned(settings_for(train_logs.sizes, (0.001, 0.003, 0.0003)), budget, attempt)
 
@@ -120,7 +120,7 @@ def valid_among(batch: TensorBatch, cards: Int[Tensor, "C K"]) -> Tensor:
 def fit_value_search(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
     """The reward estimator maximised: by swaps, and where cards are few also by judging all of them."""
     network, chosen, score = fit_value(train_logs, valid, budget)
-    ways: dict[str, Recommender] = {"set value + swaps": SwapSearch(network)}
+    ways: dict[str, CardPicker] = {"set value + swaps": SwapSearch(network)}
     if math.comb(train_logs.num_candidates, train_logs.card_size) <= FEW_CARDS:
         ways["set value + exact"] = Exhaustive(network)
     return Fitted(ways, chosen, score)

@@ -19,7 +19,7 @@ from exactk.models.inputs import initialise
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
 from exactk.rivals.losses import bpr_loss, shown_items, softmax_loss
 from exactk.rivals.selection import Greedy, Judge, by_weight
-from exactk.rivals.training import Weights, settings_for, train_scorer
+from exactk.rivals.training import ItemWeights, settings_for, train_scorer
 from exactk.settings.config import Inputs, InputSizes
 from exactk.tensors import TensorBatch
 
@@ -74,13 +74,13 @@ def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         "bpr",
         settings,
         lambda setting, generator: Factors(setting["inputs"], train.sizes, RANK, generator),
-        lambda network: Weights(network, "sigmoid"),
+        lambda network: ItemWeights(network, "sigmoid"),
         loss,
         train.clicked_only(),
         valid.clicked_only(),
         budget,
     )
-    return Fitted(by_weight("BPR", Weights(network, "sigmoid")), chosen, score)
+    return Fitted(by_weight("BPR", ItemWeights(network, "sigmoid")), chosen, score)
 
 
 def fit_mf_softmax(train: Logs, valid: Logs, budget: Budget) -> Fitted:
@@ -94,13 +94,13 @@ def fit_mf_softmax(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         "mf",
         settings_for(train.sizes),
         lambda setting, generator: Factors(setting["inputs"], train.sizes, RANK, generator),
-        lambda network: Weights(network, "softmax"),
+        lambda network: ItemWeights(network, "softmax"),
         loss,
         train.clicked_only(),
         valid.clicked_only(),
         budget,
     )
-    return Fitted(by_weight("MF softmax", Weights(network, "softmax")), chosen, score)
+    return Fitted(by_weight("MF softmax", ItemWeights(network, "softmax")), chosen, score)
 
 
 @dataclass(frozen=True)

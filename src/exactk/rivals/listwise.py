@@ -19,7 +19,7 @@ from exactk.models.inputs import InputLayer, Vectors, initialise
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import by_weight, scatter
-from exactk.rivals.training import Weights, settings_for, train_scorer
+from exactk.rivals.training import ItemWeights, settings_for, train_scorer
 from exactk.settings.config import Inputs, InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
 
@@ -219,10 +219,10 @@ def _fit(name: str, make: Make, train: Logs, valid: Logs, budget: Budget) -> Fit
         name.lower(),
         settings_for(train.sizes),
         lambda setting, generator: make(setting["inputs"], train.sizes, generator),
-        lambda network: Weights(network, "softmax"),
+        lambda network: ItemWeights(network, "softmax"),
         loss,
         train.clicked_only(),
         valid.clicked_only(),
         budget,
     )
-    return Fitted(by_weight(name, Weights(network, "softmax")), chosen, score)
+    return Fitted(by_weight(name, ItemWeights(network, "softmax")), chosen, score)

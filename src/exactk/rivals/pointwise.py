@@ -15,7 +15,7 @@ from exactk.models.inputs import InputLayer, Vectors, initialise
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting
 from exactk.rivals.losses import pointwise_loss, shown_items
 from exactk.rivals.selection import by_weight, diversified
-from exactk.rivals.training import Weights, settings_for, train_scorer
+from exactk.rivals.training import ItemWeights, settings_for, train_scorer
 from exactk.settings.config import Inputs, InputSizes
 from exactk.tensors import TensorBatch
 
@@ -73,12 +73,12 @@ def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         "deeprank",
         settings,
         lambda setting, generator: DeepRank(setting["inputs"], train.sizes, generator),
-        lambda network: Weights(network, "sigmoid"),
+        lambda network: ItemWeights(network, "sigmoid"),
         loss,
         train,
         valid,
         budget,
     )
-    scorer = Weights(network, "sigmoid")
+    scorer = ItemWeights(network, "sigmoid")
     diverse, tuned_to = diversified("DeepRank", scorer, ItemVectors(network.inputs.vectors), valid, budget)
     return Fitted({**by_weight("DeepRank", scorer), **diverse}, {**chosen, **tuned_to}, score)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from exactk.problem.batch import Batch
-from exactk.rivals.contract import Budget, Logs, Recommender, Setting, tuned
+from exactk.rivals.contract import Budget, CardPicker, Logs, Setting, tuned
 from exactk.rivals.rerank import DeterminantalGreedy, MaximalMarginalRelevance, similarity_of, unit_range
 from exactk.search.exact import exact
 from exactk.search.feasible import Feasible
@@ -107,22 +107,22 @@ class Dpp:
         return greedy(steps, Feasible.of(asked)).numpy()
 
 
-def by_weight(name: str, scorer: Scorer) -> dict[str, Recommender]:
+def by_weight(name: str, scorer: Scorer) -> dict[str, CardPicker]:
     """The two selections of the issue: greedy and exact."""
     return {f"{name} greedy": Greedy(scorer), f"{name} exact": Exact(scorer)}
 
 
 def diversified(
     name: str, scorer: Scorer, likeness: Likeness, valid: Logs, budget: Budget
-) -> tuple[dict[str, Recommender], Setting]:
+) -> tuple[dict[str, CardPicker], Setting]:
     """MMR and DPP over the same scores, each tuned on the validation split."""
     judge = Judge.of(valid, budget)
 
-    def mmr(setting: Setting) -> tuple[Recommender, float]:
+    def mmr(setting: Setting) -> tuple[CardPicker, float]:
         way = Mmr(scorer, likeness, setting["trade_off"])
         return way, judge(way)
 
-    def dpp(setting: Setting) -> tuple[Recommender, float]:
+    def dpp(setting: Setting) -> tuple[CardPicker, float]:
         way = Dpp(scorer, likeness, setting["sharpness"])
         return way, judge(way)
 
@@ -143,7 +143,7 @@ class Judge:
         shown = valid.clicked_only().first(budget.validation_rows)
         return cls(tuple(batch for batch in shown.solvable_batches(budget.batch_size) if len(batch)))
 
-    def __call__(self, way: Recommender) -> float:
+    def __call__(self, way: CardPicker) -> float:
         """The higher the better; NaN where the split holds no clicked card."""
         found: list[float] = []
         overlaps: list[float] = []

@@ -39,7 +39,7 @@ def settings_for(sizes: InputSizes, rates: Sequence[float] = RATES) -> list[Sett
 
 
 @dataclass(frozen=True)
-class Lesson:
+class RivalTask:
     """What one network is taught: its loss, on which logs, and how it is judged (higher is better)."""
 
     name: str
@@ -48,30 +48,30 @@ class Lesson:
     judged: Callable[[], float]
 
 
-def train(network: nn.Module, lesson: Lesson, learning_rate: float, budget: Budget) -> float:
+def train(network: nn.Module, task: RivalTask, learning_rate: float, budget: Budget) -> float:
     """Train in place, keep the weights of the best epoch, return their validation score."""
-    batch_size = batch_size_for(len(lesson.logs), budget)
-    batches_per_epoch = math.ceil(len(lesson.logs) / batch_size)
+    batch_size = batch_size_for(len(task.logs), budget)
+    batches_per_epoch = math.ceil(len(task.logs) / batch_size)
     if batches_per_epoch == 0:
         return math.nan
 
     def batches(epoch: int, start: int) -> Iterator[TensorBatch]:
-        return map(TensorBatch.of, lesson.logs.batches(batch_size, budget.seed, epoch, start))
+        return map(TensorBatch.of, task.logs.batches(batch_size, budget.seed, epoch, start))
 
     def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:  # noqa: ARG001 - the loop's signature
-        return Step(lesson.loss(batch, generator), {})
+        return Step(task.loss(batch, generator), {})
 
     best = -math.inf
 
     def validate() -> dict[str, float]:
         nonlocal best
-        score = lesson.judged()
+        score = task.judged()
         score = -math.inf if math.isnan(score) else score
         best = max(best, score)
         return {"score": score}
 
-    task = Task(
-        lesson.name, network, batches, batches_per_epoch, loss, validate, "score", higher_is_better=True
+    whole = Task(
+        task.name, network, batches, batches_per_epoch, loss, validate, "score", higher_is_better=True
     )
     settings = FitSettings(
         epochs=budget.epochs,
@@ -80,7 +80,7 @@ def train(network: nn.Module, lesson: Lesson, learning_rate: float, budget: Budg
         seed=budget.seed,
         clip_norm=1.0,
     )
-    fit(task, settings)
+    fit(whole, settings)
     return best
 
 
@@ -106,13 +106,13 @@ def train_scorer(
 
     def attempt(setting: Setting) -> tuple[Network, float]:
         network = make(setting, Generator().manual_seed(budget.seed))
-        lesson = Lesson(
+        task = RivalTask(
             name,
             lambda batch, _: loss(network, setting, batch),
             logs,
             lambda: -mean_loss(lambda batch: loss(network, setting, batch), held_out),
         )
-        return network, train(network, lesson, setting["learning_rate"], budget)
+        return network, train(network, task, setting["learning_rate"], budget)
 
     return tuned(settings, budget, attempt, lambda network: judge(Greedy(scorer(network))))
 
@@ -124,7 +124,7 @@ def mean_loss(loss: Callable[[TensorBatch], Float[Tensor, ""]], batches: Sequenc
 
 
 @dataclass(frozen=True)
-class Weights:
+class ItemWeights:
     """A network's scores as node weights: click probabilities of single items, or shares of a softmax."""
 
     network: nn.Module

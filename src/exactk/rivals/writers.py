@@ -24,7 +24,7 @@ from exactk.rivals.estimator import fit_value
 from exactk.rivals.listwise import FirstList
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import Judge
-from exactk.rivals.training import Lesson, mean_loss, settings_for, train
+from exactk.rivals.training import RivalTask, mean_loss, settings_for, train
 from exactk.search.beam import beam
 from exactk.search.feasible import Feasible
 from exactk.search.greedy import greedy
@@ -124,8 +124,8 @@ def fit_seq2slate(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
             chance = Generator().manual_seed(budget.seed)  # the same draws for every epoch and trial
             return -mean_loss(lambda batch: network.loss(batch, chance), held_out)
 
-        lesson = Lesson("seq2slate", network.loss, clicked, judged)
-        return network, train(network, lesson, setting["learning_rate"], budget)
+        task = RivalTask("seq2slate", network.loss, clicked, judged)
+        return network, train(network, task, setting["learning_rate"], budget)
 
     network, chosen, score = tuned(settings_for(train_logs.sizes), budget, attempt)
     return Fitted({"Seq2Slate": GreedyWriter(network)}, chosen, score)
@@ -275,8 +275,8 @@ def fit_gflownet(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
             worth = [way.most_valuable(batch)[1].sigmoid().sum().item() for batch in held_out]
             return sum(worth) / max(sum(map(len, held_out)), 1) if worth else math.nan
 
-        lesson = Lesson("gflownet", loss, train_logs, judged)
-        return way, train(network, lesson, setting["learning_rate"], budget)
+        task = RivalTask("gflownet", loss, train_logs, judged)
+        return way, train(network, task, setting["learning_rate"], budget)
 
     way, chosen, score = tuned(settings, budget, attempt)
     return Fitted({"GFlowNet": way}, {**chosen, "value": dict(chosen_value)}, score)

@@ -1,7 +1,7 @@
 """A log in many files into one dataset folder: each file read and checked by a worker, then put together in order.
 
 Knows the reader of `data.frame` and no other. What was read is kept beside the folder until all of it is, so that a
-job killed on the way goes on.
+job killed on the way resumes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from exactk.data.logs.frame import Rules, sensible_impressions, write_frame
 from exactk.data.logs.settled import Settled, settled_columns
 from exactk.errors import DataError
 from exactk.scale.cluster import HERE, Placement, Work, placed
-from exactk.scale.plan import Part, Plan, files_of, fingerprint, finished_parquet
+from exactk.scale.plan import JobPart, Plan, files_of, fingerprint, finished_parquet
 
 ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
 SPACING = (
@@ -62,7 +62,7 @@ def build_parts(
     items, users = entities.pop("items", None), entities.pop("users", None)
     settled = settled_columns(_first_usable(files, reading), reading.columns, items, users, **entities)
     reading = replace(reading, settled=settled.to_dict())
-    parts = tuple(Part(n, str(file), 0, 0, 0, 0) for n, file in enumerate(files))
+    parts = tuple(JobPart(n, str(file), 0, 0, 0, 0) for n, file in enumerate(files))
     about = {
         "files": fingerprint(files),
         "columns": settled.columns.to_dict(),
@@ -88,7 +88,7 @@ def build_parts(
 def reader(reading: Reading) -> Work:
     """Reads and checks one file; its sensible rows and its report go into the draft."""
 
-    def read(part: Part) -> dict[str, Any]:
+    def read(part: JobPart) -> dict[str, Any]:
         report = Report(part.file)
         try:
             _keep(part, reading, report)
@@ -104,7 +104,7 @@ def reader(reading: Reading) -> Work:
     return read
 
 
-def _keep(part: Part, reading: Reading, report: Report) -> None:
+def _keep(part: JobPart, reading: Reading, report: Report) -> None:
     """Write the sensible rows of a file as they are read: memory does not grow with the file."""
     settled = Settled.from_dict(reading.settled)
     own_ids = _has_request_ids(part.file, settled.columns.roles)
@@ -120,7 +120,7 @@ def _told(report: Report) -> Callable[[], str]:
     return lambda: json.dumps(report.to_dict(), ensure_ascii=False, default=str)
 
 
-def _in_order(draft: Path, parts: Sequence[Part]) -> Iterator[pa.Table]:
+def _in_order(draft: Path, parts: Sequence[JobPart]) -> Iterator[pa.Table]:
     """The sensible rows of all files, in the files' order; a request cut in two by the end of a file is an error."""
     last: tuple[Any, str] | None = None
     for part in parts:
@@ -140,8 +140,8 @@ def _in_order(draft: Path, parts: Sequence[Part]) -> Iterator[pa.Table]:
 
 
 def _report_of(path: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((pq.read_metadata(path).metadata or {})[b"exactk"])
-    return told
+    kept: dict[str, Any] = json.loads((pq.read_metadata(path).metadata or {})[b"exactk"])
+    return kept
 
 
 def _add(report: Report, part: Mapping[str, Any], file: str) -> None:

@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from exactk.errors import ConfigError, DataError, ExactKError, MissingExtraError
-from exactk.scale.plan import Part
+from exactk.scale.plan import JobPart
 
 STORE_BYTES = 512 << 20  # what travels through Ray's object store is plans and reports, never logs or cards
-# Ray reports its use to its makers unless told not to; workers keep the number of threads they were started with.
+# Ray reports its use to its makers unless asked not to; workers keep the number of threads they were started with.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -68,7 +68,7 @@ def _local(cpus: int) -> dict[str, Any]:
 
 
 Report = dict[str, Any]
-Work = Callable[[Part], Report]  # makes a part and reports on it, in plain JSON
+Work = Callable[[JobPart], Report]  # makes a part and reports on it, in plain JSON
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ HERE = Placement()
 
 
 def placed(
-    prepare: Callable[[Any], Work], job: Any, parts: Sequence[Part], placement: Placement
+    prepare: Callable[[Any], Work], job: Any, parts: Sequence[JobPart], placement: Placement
 ) -> Iterator[Report]:
     """Reports in whatever order parts are finished. `prepare(job)`, say loading a model, is done once a worker."""
     if not parts:
@@ -104,18 +104,18 @@ class PartWorker:
         self.work = prepare(job)
 
     def __call__(self, rows: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Make the parts named. What is wrong with the data is told, not raised: Ray would try again and again."""
-        told = []
+        """Make the parts named. What is wrong with the data is reported, not raised: Ray would try again and again."""
+        reports = []
         for text in rows["part"]:
             try:
-                told.append(json.dumps(self.work(Part(**json.loads(text)))))
+                reports.append(json.dumps(self.work(JobPart(**json.loads(text)))))
             except ExactKError as error:
-                told.append(json.dumps({"error": str(error)}))
-        return {"report": told}
+                reports.append(json.dumps({"error": str(error)}))
+        return {"report": reports}
 
 
 def _on_ray(
-    prepare: Callable[[Any], Work], job: Any, parts: Sequence[Part], placement: Placement
+    prepare: Callable[[Any], Work], job: Any, parts: Sequence[JobPart], placement: Placement
 ) -> Iterator[Report]:
     with cluster(placement.address, placement.workers):
         from ray import data

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exactk.data.atomic import atomic_file, write_text
+from exactk.atomic import atomic_file, write_text
 from exactk.errors import ConfigError, DataError
 
 ENDINGS = (".parquet", ".jsonl", ".ndjson")
@@ -25,7 +25,7 @@ PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
-class Part:
+class JobPart:
     """Rows first_row .. first_row + num_rows - 1 of one file; `place` and `end` are row groups, or bytes of text."""
 
     number: int
@@ -43,10 +43,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """All parts of a job, and what it is about: going on with a plan that is about something else is refused."""
+    """All parts of a job, and what it is about: resuming a plan that is about something else is refused."""
 
     about: dict[str, Any]
-    parts: tuple[Part, ...]
+    parts: tuple[JobPart, ...]
 
     @property
     def num_rows(self) -> int:
@@ -71,7 +71,7 @@ class Plan:
         write_text(path, json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n")
         return self
 
-    def open_parts(self, folder: Path) -> tuple[Part, ...]:
+    def open_parts(self, folder: Path) -> tuple[JobPart, ...]:
         """The parts whose result is not there yet."""
         there = {entry.name for entry in os.scandir(folder)}
         return tuple(part for part in self.parts if part.name not in there)
@@ -87,10 +87,10 @@ def _refuse_other(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> 
         if was != is_now:
             raise ConfigError(
                 f"{folder} holds the work of another job: its {name} was {was!r}, now it is {is_now!r}; "
-                "go on with the same, or choose another folder"
+                "resume with the same, or choose another folder"
             )
     if before.get("parts") != now["parts"]:
-        raise ConfigError(f"{folder} cannot be gone on with: the files it was made from have changed since")
+        raise ConfigError(f"{folder} cannot be resumed: the files it was made from have changed since")
 
 
 def files_of(source: Path, endings: tuple[str, ...] = ENDINGS) -> tuple[Path, ...]:
@@ -109,16 +109,16 @@ def files_of(source: Path, endings: tuple[str, ...] = ENDINGS) -> tuple[Path, ..
     return tuple(files)
 
 
-def parts_of(files: Sequence[Path], rows: int) -> tuple[Part, ...]:
+def parts_of(files: Sequence[Path], rows: int) -> tuple[JobPart, ...]:
     """The files cut into parts of about `rows` rows, never across files; a row group of Parquet is never cut.
 
     A Parquet file whose end is damaged, so that nobody knows its row groups, is one part of unknown size (0 rows).
     """
-    parts: list[Part] = []
+    parts: list[JobPart] = []
     for file in files:
         cut = _parquet_cuts(file, rows) if file.suffix.lower() == ".parquet" else _text_cuts(file, rows)
         for first_row, num_rows, place, end in cut:
-            parts.append(Part(len(parts), str(file), first_row, num_rows, place, end))
+            parts.append(JobPart(len(parts), str(file), first_row, num_rows, place, end))
     return tuple(parts)
 
 
@@ -153,16 +153,16 @@ def _text_cuts(file: Path, rows: int) -> Iterator[tuple[int, int, int, int]]:
 
 def fingerprint(files: Sequence[Path]) -> str:
     """Changes when a file is replaced, grows or shrinks; reads none of them."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in files:
         state = file.stat()
-        told.update(f"{file.name}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
-    return told.hexdigest()[:16]
+        digest.update(f"{file.name}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 @contextmanager
-def finished_parquet(path: Path, told: Callable[[], str]) -> Iterator[Callable[[pa.Table], None]]:
-    """Yield a function that appends to a file which appears at the end of the block, `told()` in its metadata.
+def finished_parquet(path: Path, facts: Callable[[], str]) -> Iterator[Callable[[pa.Table], None]]:
+    """Yield a function that appends to a file which appears at the end of the block, `facts()` in its metadata.
 
     Two processes that make the same part leave one of two equal files.
     """
@@ -183,5 +183,5 @@ def finished_parquet(path: Path, told: Callable[[], str]) -> Iterator[Callable[[
         if writer is None:
             write(pa.table({}))
         assert writer is not None
-        writer.add_key_value_metadata({"exactk": told()})
+        writer.add_key_value_metadata({"exactk": facts()})
         writer.close()

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from exactk.data.requests import Request
 from exactk.errors import DataError, ExactKError, InputError
-from exactk.scale.plan import Part
+from exactk.scale.plan import JobPart
 
 AT_ONCE = 2048  # rows that are in memory together
 FIELDS = ("request_id", "user_id", "candidates", "k")
@@ -31,7 +31,7 @@ class Lines(NamedTuple):
     reasons: dict[int, str]
 
 
-def tables(part: Part, columns: Mapping[str, str]) -> Iterator[tuple[int, pa.Table]]:
+def tables(part: JobPart, columns: Mapping[str, str]) -> Iterator[tuple[int, pa.Table]]:
     """The columns that matter under our names, with the row each piece begins at."""
     first_row = part.first_row
     with pq.ParquetFile(part.file) as file:
@@ -48,7 +48,7 @@ def tables(part: Part, columns: Mapping[str, str]) -> Iterator[tuple[int, pa.Tab
 
 
 def lines(
-    part: Part, columns: Mapping[str, str], card_size: int, candidates: tuple[Any, ...] | None
+    part: JobPart, columns: Mapping[str, str], card_size: int, candidates: tuple[Any, ...] | None
 ) -> Iterator[Lines]:
     """Requests as `exactk recommend` takes them."""
     row = part.first_row

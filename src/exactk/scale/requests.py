@@ -24,7 +24,7 @@ from exactk.problem.batch import Batch
 from exactk.scale.verdicts import SettledRules
 
 
-class Asked(NamedTuple):
+class SoundRows(NamedTuple):
     """Requests of a table that can be answered, and why the others cannot."""
 
     rows: Int64[np.ndarray, "R"]  # of the table, sound ones
@@ -66,7 +66,7 @@ class RequestTables:
         """The same tables, all pairs of titles compared beforehand."""
         return replace(self, settled=SettledRules.of(self.rules, self.fitted.catalogue))
 
-    def sound(self, table: pa.Table, card_size: Int64[np.ndarray, "R"]) -> Asked:
+    def sound(self, table: pa.Table, card_size: Int64[np.ndarray, "R"]) -> SoundRows:
         """Which rows ask for something that can be answered."""
         lists = combine(table["candidates"])
         ids, counts = flatten(lists)
@@ -92,7 +92,7 @@ class RequestTables:
         for row in np.flatnonzero(card_size > counts).tolist():
             reasons.setdefault(row, f"a card of {card_size[row]} cannot be made of {counts[row]} candidates")
         kept = np.array([row for row in range(len(counts)) if row not in reasons], np.int64)
-        return Asked(kept, reasons)
+        return SoundRows(kept, reasons)
 
     def places(self, candidates: pa.Array) -> Int64[np.ndarray, "B N"]:
         """The catalogue's row of every candidate, -1 for the unknown, -2 behind the end of a list."""

@@ -1,4 +1,4 @@
-"""A whole user base, or any number of requests, into Parquet cards: planned, placed, gone on with after a kill.
+"""A whole user base, or any number of requests, into Parquet cards: planned, placed, resumed after a kill.
 
 Knows neither models nor rows: `scoring.py` makes a part, this file sees that each is made once.
 """
@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from exactk.data.atomic import write_text
+from exactk.atomic import write_text
 from exactk.errors import DataError, InputError
 from exactk.scale.cluster import HERE, Placement, Work, placed
 from exactk.scale.plan import Plan, files_of, fingerprint, parts_of
-from exactk.scale.scoring import EXAMPLES, Job, PartReport, Scorer
+from exactk.scale.scoring import EXAMPLES, PartReport, Scorer, ScoringJob
 
 ROWS = 1 << 16  # of a part
 MANIFEST = "manifest.json"
@@ -47,15 +47,15 @@ class ScoreReport:
 
 
 def score(
-    job: Job,
+    job: ScoringJob,
     source: Path,
     placement: Placement = HERE,
     rows: int = ROWS,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> ScoreReport:
-    """Make every part that is not there yet; the same call again goes on where a killed one stopped.
+    """Make every part that is not there yet; the same call again resumes where a killed one stopped.
 
-    `progress` is told how many of how many requests are done.
+    `progress` hears how many of how many requests are done.
     """
     if rows < 1:
         raise InputError(f"a part needs at least one row, got {rows}")
@@ -67,31 +67,31 @@ def score(
     reports = {n: PartReport.read(out / plan.parts[n].name) for n in sorted(before)}
     done = sum(plan.parts[n].num_rows for n in before)
     made = 0
-    for told_part in placed(scorer, job, left, placement):
-        report = PartReport.from_dict(told_part)
+    for written in placed(scorer, job, left, placement):
+        report = PartReport.from_dict(written)
         reports[report.number] = report
         done, made = done + plan.parts[report.number].num_rows, made + report.requests
         progress(done, plan.num_rows)
-    told = [reports[n] for n in sorted(reports)]
+    in_order = [reports[n] for n in sorted(reports)]
     seconds = time.perf_counter() - began
     total = ScoreReport(
         out=job.out,
         parts=len(plan.parts),
         parts_before=len(before),
-        requests=sum(r.requests for r in told),
-        infeasible=sum(r.infeasible for r in told),
-        bad=sum(r.bad for r in told),
-        examples=tuple(example for r in told for example in r.examples)[:EXAMPLES],
+        requests=sum(r.requests for r in in_order),
+        infeasible=sum(r.infeasible for r in in_order),
+        bad=sum(r.bad for r in in_order),
+        examples=tuple(example for r in in_order for example in r.examples)[:EXAMPLES],
         seconds=round(seconds, 2),
         requests_per_second=round(made / max(seconds, 1e-9), 1),
-        megabytes_first=told[0].megabytes if told else 0.0,
-        megabytes_most=max((r.megabytes for r in told), default=0.0),
+        megabytes_first=in_order[0].megabytes if in_order else 0.0,
+        megabytes_most=max((r.megabytes for r in in_order), default=0.0),
     )
     write_text(out / MANIFEST, json.dumps(total.to_dict(), indent=1, ensure_ascii=False) + "\n")
     return total
 
 
-def planned(job: Job, source: Path, rows: int) -> Plan:
+def planned(job: ScoringJob, source: Path, rows: int) -> Plan:
     """The parts of a source, and what the job is about: the model's fingerprint among it."""
     described = Path(job.model) / "config.json"
     if not described.is_file():
@@ -125,7 +125,7 @@ def plain_candidates(path: Path, model: Path) -> tuple[Any, ...]:
     return tuple(int(name) for name in names)
 
 
-def scorer(job: Job) -> Work:
+def scorer(job: ScoringJob) -> Work:
     """A loaded model that makes parts."""
     loaded = Scorer(job)
     return lambda part: loaded.score(part).to_dict()

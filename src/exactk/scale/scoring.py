@@ -24,7 +24,7 @@ from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
 from exactk.recommender import Recommender
 from exactk.scale.deciding import fast_decide
-from exactk.scale.plan import Part, finished_parquet
+from exactk.scale.plan import JobPart, finished_parquet
 from exactk.scale.reading import Lines, lines, tables
 from exactk.scale.requests import RequestTables, canonical_ids
 
@@ -33,7 +33,7 @@ NO_CARD = "no valid card exists under the rules"
 
 
 @dataclass(frozen=True)
-class Job:
+class ScoringJob:
     """What every worker must know; plain values, so that they travel anywhere."""
 
     model: str
@@ -46,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True)
 class PartReport:
-    """What became of a part; kept in its file, so that a job gone on with can add up."""
+    """What became of a part; kept in its file, so that a resumed job can add up."""
 
     number: int
     requests: int
@@ -93,7 +93,7 @@ class Answers:
 class Scorer:
     """A loaded model and its decoder; `score` makes one part."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ScoringJob) -> None:
         self.job = job
         self.recommender = Recommender.load(job.model)
         fitted = self.recommender.fitted
@@ -112,7 +112,7 @@ class Scorer:
             }
         )
 
-    def score(self, part: Part) -> PartReport:
+    def score(self, part: JobPart) -> PartReport:
         """Make the part's file; a row that cannot be used is an error by file and row, or counted."""
         began = time.perf_counter()
         made: list[pa.Table] = []
@@ -145,7 +145,7 @@ class Scorer:
             write(table)
         return report
 
-    def _answered(self, part: Part) -> Iterator[tuple[pa.Table, dict[int, str]]]:
+    def _answered(self, part: JobPart) -> Iterator[tuple[pa.Table, dict[int, str]]]:
         """Pieces of a part's result, and what is wrong with the rows that are not in it."""
         job = self.job
         if part.file.endswith(".parquet"):

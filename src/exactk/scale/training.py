@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exactk.data.atomic import write_text
+from exactk.atomic import write_text
 from exactk.data.dataset import Dataset
 from exactk.data.split import Method
 from exactk.errors import ConfigError, ExactKError
@@ -30,7 +30,7 @@ REFUSAL = "refused.txt"  # what a worker found wrong that no second try mends
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingJob:
     """What to train on what, and where to keep it; plain values. All paths must be seen by every worker."""
 
     data: str
@@ -53,18 +53,18 @@ class Lesson:
 
 
 def train(
-    lesson: Lesson, placement: Placement, resume: bool = False, listener: Listener | None = None
+    job: TrainingJob, placement: Placement, resume: bool = False, listener: Listener | None = None
 ) -> Recommender:
     """Train on `placement.workers` workers and return what they learned; figures reach the listener as they come.
 
     A worker that dies takes the run back to its last checkpoint, not to its beginning.
     """
-    run = Path(lesson.run)
+    run = Path(job.run)
     if (run / "run.json").exists() and not resume:
         raise ConfigError(f"{run} holds an earlier run: resume it (resume=True) or choose another folder")
     run.mkdir(parents=True, exist_ok=True)
     (run / REFUSAL).unlink(missing_ok=True)
-    on_gpu = _on_gpu(lesson)
+    on_gpu = _on_gpu(job)
     # A local Ray of our own gives every worker its share of the cores; of another's, a worker takes one.
     ours = not (placement.address or os.environ.get("RAY_ADDRESS") or require_ray().is_initialized())
     cpus = max(1, (os.cpu_count() or 1) // placement.workers) if ours else 1
@@ -74,7 +74,7 @@ def train(
 
         trainer = TorchTrainer(
             learn,
-            train_loop_config={"lesson": lesson, "cpus": cpus},
+            train_loop_config={"job": job, "cpus": cpus},
             torch_config=TorchConfig(backend="nccl" if on_gpu else "gloo"),
             scaling_config=ScalingConfig(
                 num_workers=placement.workers,
@@ -92,33 +92,31 @@ def train(
         except Exception as error:  # Ray has many ways to say that its workers are gone
             if (run / REFUSAL).exists():
                 raise ConfigError((run / REFUSAL).read_text(encoding="utf-8")) from error
-            raise ExactKError(
-                f"training on Ray ended early: {_first_line(error)}; resume it to go on"
-            ) from error
+            raise ExactKError(f"training on Ray ended early: {_first_line(error)}; resume it") from error
     if (run / REFUSAL).exists():
         raise ConfigError((run / REFUSAL).read_text(encoding="utf-8"))
-    return Recommender.load(lesson.out)
+    return Recommender.load(job.out)
 
 
 def learn(config: dict[str, Any]) -> None:
     """What each worker does; the first one keeps the model."""
-    lesson: Lesson = config["lesson"]
+    job: TrainingJob = config["job"]
     if "cpus" in config:
         keep_to_own_cores(config["cpus"])
-    refusal = Path(lesson.run) / REFUSAL
+    refusal = Path(job.run) / REFUSAL
     if refusal.exists():
         return
     try:
-        train, valid = lesson.views()
-        recommender = lesson.recommender()
-        recommender.fit(train, valid, folder=lesson.run, resume=True, show=False)
-    except ExactKError as error:  # a second try would meet it again: it is told, and the try ends at once
+        train, valid = job.views()
+        recommender = job.recommender()
+        recommender.fit(train, valid, folder=job.run, resume=True, show=False)
+    except ExactKError as error:  # a second try would meet it again: it is noted, and the try ends at once
         write_text(refusal, str(error))
         if ranks.current().world == 1:
             return
         raise  # the others may be waiting for this one
     if ranks.current().first:
-        recommender.save(lesson.out)
+        recommender.save(job.out)
 
 
 def keep_to_own_cores(cpus: int) -> None:
@@ -134,8 +132,8 @@ def keep_to_own_cores(cpus: int) -> None:
         os.sched_setaffinity(0, {cores[(first + n) % len(cores)] for n in range(cpus)})
 
 
-def _on_gpu(lesson: Lesson) -> bool:
-    asked = lesson.config["training"]["device"]
+def _on_gpu(job: TrainingJob) -> bool:
+    asked = job.config["training"]["device"]
     if asked != "auto":
         return bool(asked == "cuda")
     import torch
@@ -169,7 +167,7 @@ def following(path: Path, listener: Listener | None) -> Iterator[None]:
 
 
 def _follow(path: Path, listener: Listener, done: threading.Event) -> None:
-    told: set[tuple[str, int, str]] = set()
+    heard: set[tuple[str, int, str]] = set()
     while True:
         last = done.is_set()  # one more look after the end
         text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -179,10 +177,10 @@ def _follow(path: Path, listener: Listener, done: threading.Event) -> None:
             except json.JSONDecodeError:
                 continue  # half written: whole at the next look
             key = (figures["task"], figures["step"], figures["event"])
-            if key not in told:
-                if not any(task == figures["task"] for task, _, _ in told):
+            if key not in heard:
+                if not any(task == figures["task"] for task, _, _ in heard):
                     listener.begin(figures["task"], 0)
-                told.add(key)
+                heard.add(key)
                 listener.hear(figures)
         if last:
             return

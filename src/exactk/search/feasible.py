@@ -69,8 +69,8 @@ class Feasible:
             sizes = batch.card_size
             steering = [safe.all(), missing.max() == 0, pinned.any(), sizes.max() != sizes.min()]
             steering += [batch.present.all(), sizes.max()]
-            told = torch.stack([s.long() for s in steering]).tolist()
-            facts = Facts._make([*map(bool, told[:-1]), told[-1]])
+            read = torch.stack([s.long() for s in steering]).tolist()
+            facts = Facts._make([*map(bool, read[:-1]), read[-1]])
         if facts.has_pins:
             open_ = open_ & (graph | ~batch.pinned.unsqueeze(1) | ~others).all(
                 -1

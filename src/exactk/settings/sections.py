@@ -27,10 +27,10 @@ class Range(NamedTuple):
     below: Number | None = None
 
     def __str__(self) -> str:
-        told = [
+        parts = [
             ("at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below),
         ]  # fmt: skip
-        return " and ".join(f"{words} {bound:g}" for words, bound in told if bound is not None)
+        return " and ".join(f"{words} {bound:g}" for words, bound in parts if bound is not None)
 
     def __contains__(self, value: object) -> bool:
         assert isinstance(value, int | float)
@@ -92,8 +92,8 @@ class Section:
         hints, found = hints_of(cls), []
         for f in fields(cls):  # type: ignore[arg-type]
             if "meaning" in f.metadata:
-                told = [in_words(hints[f.name]), str(f.metadata["range"])]
-                values = ", ".join(text for text in told if text)
+                parts = [in_words(hints[f.name]), str(f.metadata["range"])]
+                values = ", ".join(text for text in parts if text)
                 found.append(Listed(cls.full_name(f.name), f.default, values, f.metadata["meaning"]))
         return found
 

@@ -76,7 +76,7 @@ def hashing_rows(data: Dataset, quick: bool) -> list[dict[str, Any]]:
     rows = []
     for share in (None, *SHARES):
         item_rows = 0 if share is None else int(share * num_items)
-        told = [_learned(train, valid, item_rows, seed) for seed in SEEDS[quick]]
+        runs = [_learned(train, valid, item_rows, seed) for seed in SEEDS[quick]]
         rows.append(
             {
                 "what": "hashed ids",
@@ -84,8 +84,8 @@ def hashing_rows(data: Dataset, quick: bool) -> list[dict[str, Any]]:
                 "item_rows": item_rows or num_items,
                 "hashed": share is not None,
                 "share_a_row": round(shared(num_items, item_rows), 3) if item_rows else 0.0,
-                "valid_log_loss": round(float(np.mean([t["log_loss"] for t in told])), 5),
-                "valid_auc": round(float(np.mean([t["auc"] for t in told])), 4),
+                "valid_log_loss": round(float(np.mean([t["log_loss"] for t in runs])), 5),
+                "valid_auc": round(float(np.mean([t["auc"] for t in runs])), 4),
             }
         )
     return rows

@@ -193,7 +193,7 @@ def measure(cell: Cell, plan: Plan, ring: Ring, over: set[tuple[str, Cell]]) -> 
             over.add((name, cell))
         for seed, seconds in trial.seconds.items():
             least[seed] = min(least[seed], seconds)
-        row[f"{name}_ms"] = told(trial, plan.limit)
+        row[f"{name}_ms"] = figures_of(trial, plan.limit)
     ratios = [
         1.0 if answer.status == "limit" and least[seed] >= plan.limit else least[seed] / answer.seconds
         for seed, answer in enumerate(answers)
@@ -214,7 +214,7 @@ def spread(times: list[float]) -> dict[str, float]:
     return {"median": median, "p10": low, "p90": high}
 
 
-def told(trial: Trial, limit: float) -> dict[str, Any] | str:
+def figures_of(trial: Trial, limit: float) -> dict[str, Any] | str:
     """A rival's times in a row of the report, or why there are none."""
     if not trial.seconds:
         return "does not apply"

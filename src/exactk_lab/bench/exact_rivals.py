@@ -25,7 +25,7 @@ except ImportError as error:
 
 
 class Instance(NamedTuple):
-    """One request with whole-number weights, so that equal optima can be told exactly; `pair` None: nodes only."""
+    """One request with whole-number weights, so that equal optima are exactly equal; `pair` None: nodes only."""
 
     graph: np.ndarray
     card_size: int
@@ -170,7 +170,7 @@ def highs(instance: Instance, limit: float) -> Solve:
 
 
 def networkx_clique(instance: Instance, limit: float) -> Solve:  # noqa: ARG001
-    """networkx's max_weight_clique, told to prefer size: right only where no clique is larger than the card.
+    """networkx's max_weight_clique, asked to prefer size: right only where no clique is larger than the card.
 
     It has no time limit of its own, so that `limit` is not honoured: `stopping.py` ends it.
     """

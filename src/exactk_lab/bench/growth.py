@@ -92,9 +92,9 @@ def trained(items: int, repeats: int) -> dict[str, Any]:
     batch = replace(batch, item=torch.randint(1, items, batch.item.shape, generator=generator))
 
     def step() -> None:
-        told = policy_step(policy, None, config.training, batch, 0.0, generator)
+        step = policy_step(policy, None, config.training, batch, 0.0, generator)
         optimiser.zero_grad()
-        told.loss.backward()  # type: ignore[no-untyped-call]
+        step.loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step(0.001)
 
     times = clocked(step, repeats)

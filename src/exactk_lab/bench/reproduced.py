@@ -85,10 +85,10 @@ def short(document: Mapping[str, Any]) -> str:
 
 
 def _measured(row: Mapping[str, Any]) -> str:
-    told = spread(row, "P")
+    figure = spread(row, "P")
     if row["kind"] == "ours":
-        return f"**{told}**"
-    return told + (f" ({row['paper_P']:.3f})" if "paper_P" in row else "")
+        return f"**{figure}**"
+    return figure + (f" ({row['paper_P']:.3f})" if "paper_P" in row else "")
 
 
 def spread(row: Mapping[str, Any], name: str) -> str:

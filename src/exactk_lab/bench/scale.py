@@ -26,8 +26,8 @@ from exactk.data.world.world import world
 from exactk.recommender import Recommender
 from exactk.scale.cluster import HERE, Placement, cluster, require_ray
 from exactk.scale.score import score
-from exactk.scale.scoring import Job
-from exactk.scale.training import Lesson, train
+from exactk.scale.scoring import ScoringJob
+from exactk.scale.training import TrainingJob, train
 from exactk.settings.presets import preset
 from exactk_lab.bench.embeddings import SEEDS, hashing_rows, table_rows
 from exactk_lab.bench.report import Goal, Report
@@ -78,10 +78,15 @@ def goals(rows: list[dict[str, Any]]) -> list[Goal]:
     """What was promised beforehand."""
     found = []
     for what in ("train reward", "train policy", "score"):
-        told = {(row["placement"], row["workers"]): row["per_second"] for row in rows if row["what"] == what}
+        speeds = {
+            (row["placement"], row["workers"]): row["per_second"] for row in rows if row["what"] == what
+        }
         found.append(
             Goal(
-                f"{what}: overhead of Ray at one worker", 1 - told["ray", 1] / told["plain", 1], 0.10, "most"
+                f"{what}: overhead of Ray at one worker",
+                1 - speeds["ray", 1] / speeds["plain", 1],
+                0.10,
+                "most",
             )
         )
     whole = next(row for row in rows if row["what"] == "score, one command")
@@ -104,13 +109,15 @@ def training_rows(place: Path, quick: bool) -> Iterator[dict[str, Any]]:
         [*TRAINING, f"reward.epochs={epochs}", f"training.epochs={epochs}"]
     )
 
-    def lesson(name: str) -> Lesson:
-        return Lesson(str(place / "data"), str(place / name), str(place / f"{name}.run"), config.to_dict())
+    def job(name: str) -> TrainingJob:
+        return TrainingJob(
+            str(place / "data"), str(place / name), str(place / f"{name}.run"), config.to_dict()
+        )
 
     seconds: dict[tuple[str, int], float] = {}
     rates: dict[tuple[str, int], dict[str, float]] = {}
     for turn, key in enumerate(TURNS):
-        own = lesson(f"turn{turn}")
+        own = job(f"turn{turn}")
         began = time.perf_counter()
         if key[0] == "plain":
             on_one_core(own)
@@ -126,13 +133,13 @@ def training_rows(place: Path, quick: bool) -> Iterator[dict[str, Any]]:
             yield _row(what, key, rates[key][task], {k: r[task] for k, r in rates.items()}, seconds[key])
 
 
-def on_one_core(lesson: Lesson) -> None:
+def on_one_core(job: TrainingJob) -> None:
     """What a Ray worker with one core does, in a process that Ray did not start."""
     script = (
-        "import json, sys\nfrom exactk.scale.training import Lesson, learn\n"
-        "learn({'lesson': Lesson(**json.loads(sys.argv[1])), 'cpus': 1})"
+        "import json, sys\nfrom exactk.scale.training import TrainingJob, learn\n"
+        "learn({'job': TrainingJob(**json.loads(sys.argv[1])), 'cpus': 1})"
     )
-    subprocess.run([sys.executable, "-c", script, json.dumps(asdict(lesson))], check=True)
+    subprocess.run([sys.executable, "-c", script, json.dumps(asdict(job))], check=True)
 
 
 def scoring_rows(place: Path) -> Iterator[dict[str, Any]]:
@@ -143,7 +150,7 @@ def scoring_rows(place: Path) -> Iterator[dict[str, Any]]:
         key = ("ray" if placement.ray else "plain", placement.workers)
         out = place / f"cards-{key[0]}-{key[1]}"
         began = time.perf_counter()
-        score(Job(str(place / "model"), str(out)), place / "requests.parquet", placement, rows=8192)
+        score(ScoringJob(str(place / "model"), str(out)), place / "requests.parquet", placement, rows=8192)
         seconds[key] = time.perf_counter() - began
         rates[key] = _rate_of_parts(out)
     for key, rate in rates.items():
@@ -157,9 +164,9 @@ def one_command(place: Path, num_requests: int) -> dict[str, Any]:
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     seconds = time.perf_counter() - began
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
     written = sum(pq.read_metadata(file).num_rows for file in (place / "all").glob("part-*.parquet"))
-    assert written == told["requests"] == num_requests
+    assert written == reported["requests"] == num_requests
     return {
         "what": "score, one command",
         "placement": "ray",
@@ -167,8 +174,8 @@ def one_command(place: Path, num_requests: int) -> dict[str, Any]:
         "requests": written,
         "per_second": round(num_requests / seconds, 1),
         "wall_seconds": round(seconds, 1),
-        "megabytes_first": told["megabytes_first"],
-        "megabytes_most": told["megabytes_most"],
+        "megabytes_first": reported["megabytes_first"],
+        "megabytes_most": reported["megabytes_most"],
     }
 
 
@@ -223,12 +230,12 @@ def _row(
 
 def _rates(run: Path) -> dict[str, float]:
     """The fastest report of each phase, in samples a second: slower ones measure whoever else uses the machine."""
-    told: dict[str, list[float]] = {}
+    reported: dict[str, list[float]] = {}
     for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         figures = json.loads(line)
         if figures["event"] == "train":
-            told.setdefault(figures["task"], []).append(figures["samples_per_second"])
-    return {task: max(rates) for task, rates in told.items()}
+            reported.setdefault(figures["task"], []).append(figures["samples_per_second"])
+    return {task: max(rates) for task, rates in reported.items()}
 
 
 def _rate_of_parts(out: Path) -> float:

@@ -108,16 +108,19 @@ def measured(
 ) -> dict[str, Any]:
     """A load and what a request cost the server's process, in microseconds of processor time."""
     before = processor_seconds(pid)
-    told = loaded(port, path, bodies, seconds, **load)
+    figures_of_run = loaded(port, path, bodies, seconds, **load)
     spent = processor_seconds(pid) - before
-    return {**told, "processor_us": 1e6 * spent / max(told["requests_per_s"] * seconds, 1)}
+    return {
+        **figures_of_run,
+        "processor_us": 1e6 * spent / max(figures_of_run["requests_per_s"] * seconds, 1),
+    }
 
 
 def middle(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Medians, but every bad answer counts."""
     figures = [name for name in rows[0] if name != "example"]
-    told: dict[str, Any] = {name: float(np.median([row[name] for row in rows])) for name in figures}
-    return told | {"bad": sum(row["bad"] for row in rows)}
+    figures_of_run: dict[str, Any] = {name: float(np.median([row[name] for row in rows])) for name in figures}
+    return figures_of_run | {"bad": sum(row["bad"] for row in rows)}
 
 
 def fit_model(folder: Path) -> None:
@@ -228,10 +231,10 @@ def loaded(port: int, path: str, bodies: list[str], seconds: float, **load: floa
         check=True,
         timeout=seconds + 120,
     )
-    told: dict[str, Any] = json.loads(ended.stdout)
-    if not told["bad"]:
-        del told["example"]
-    return told
+    figures_of_run: dict[str, Any] = json.loads(ended.stdout)
+    if not figures_of_run["bad"]:
+        del figures_of_run["example"]
+    return figures_of_run
 
 
 def family(pid: int) -> list[int]:

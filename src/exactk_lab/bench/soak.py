@@ -34,14 +34,14 @@ def run(quick: bool = False) -> Report:
     """Memory every few seconds, what was answered, and how many models took over."""
     seconds = 20.0 if quick else MINUTES * 60
     bodies = {"/v1/cards": card_bodies(), "/v1/solve": solve_bodies(), "/v1/feedback": feedback_bodies()}
-    told: dict[str, dict[str, Any]] = {}
+    answered: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="exactk-soak-") as scratch:
         model = Path(scratch) / "model"
         fit_model(model)
         with started(SERVE, str(model), str(Path(scratch) / "log")) as (port, process):
             loads = [
                 threading.Thread(
-                    target=lambda path: told.update(
+                    target=lambda path: answered.update(
                         {path: loaded(port, path, bodies[path], seconds, rate=RATES[path])}
                     ),
                     args=(path,),
@@ -55,13 +55,13 @@ def run(quick: bool = False) -> Report:
                 load.join()
             swaps = swapped(port)
     growth = grown([row["megabytes"] for row in memory])
-    answers = [{"what": path, "load": f"{RATES[path]:g} a second", **told[path]} for path in RATES]
+    answers = [{"what": path, "load": f"{RATES[path]:g} a second", **answered[path]} for path in RATES]
     return Report(
         name="soak",
         rows=[*answers, *memory],
         goals=[
             Goal(f"growth of memory over {seconds / 60:g} minutes", growth, 0.05, "most"),
-            Goal("bad answers", float(sum(each["bad"] for each in told.values())), 0.0, "most"),
+            Goal("bad answers", float(sum(each["bad"] for each in answered.values())), 0.0, "most"),
             Goal("models that took over under load", swaps, 1.0, "least"),
         ],
         seeds=(SEED,),

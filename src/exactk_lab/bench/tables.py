@@ -125,16 +125,16 @@ def trust_table(document: dict[str, Any]) -> str:
         "|---|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for row in document["rows"]:
-        told, all_logs = (_trusted(part) for part in (row, row["unchecked"]))
+        answered, all_logs = (_trusted(part) for part in (row, row["unchecked"]))
         start = f"| {row['case']} | {row['policy']} | {row['estimator'].upper()} | {row['true_value']:.4f} "
-        lines.append(f"{start}| {row['refused']:.0%} | {told} | {all_logs} |")
+        lines.append(f"{start}| {row['refused']:.0%} | {answered} | {all_logs} |")
     return "\n".join(lines)
 
 
-def _trusted(told: dict[str, Any]) -> str:
-    if told["bias"] is None:
+def _trusted(row: dict[str, Any]) -> str:
+    if row["bias"] is None:
         return " | "
-    return f"{told['bias']:+.4f} | {told['coverage']:.0%}"
+    return f"{row['bias']:+.4f} | {row['coverage']:.0%}"
 
 
 def evaluate_table(document: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ def reproduce(
     work: Path = typer.Option(
         Path("runs/reproduce"),
         "--work",
-        help="Folder for data and results on the way: run again, it goes on.",
+        help="Folder for data and results on the way: run again, it resumes.",
     ),
     seeds: list[int] = typer.Option([0, 1, 2, 3, 4], "--seed", help="May be repeated."),
     jobs: int = typer.Option(0, "--jobs", help="Processes; as many as cores by default."),
@@ -60,8 +60,8 @@ def reproduce(
         module = "main_table" if name == "main" else name
         report = importlib.import_module(f"exactk_lab.reproduce.{module}").run(place, options)
         command = f"exactk reproduce {name} " + shlex.join(_without_notes(sys.argv[3:]))
-        told = [*report.notes, *note]
-        documents.append(plain({**report.as_dict(), "notes": told, "command": command.strip()}))
+        notes = [*report.notes, *note]
+        documents.append(plain({**report.as_dict(), "notes": notes, "command": command.strip()}))
         if out is not None:
             keep_json(documents[-1], out / f"reproduce-{name}.json")
         if plot is not None:
@@ -74,7 +74,7 @@ def reproduce(
                 emit(
                     f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.measured:.4g} (goal {wanted})"
                 )
-            for line in told:
+            for line in notes:
                 emit(line)
     if as_json:
         emit_json(documents[0] if part != "all" else {"name": "reproduce all", "parts": documents})

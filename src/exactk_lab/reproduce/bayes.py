@@ -133,11 +133,13 @@ class Blend:
         return torch.stack([standardised(part(batch).double(), batch) for part in self.parts]).mean(0)
 
 
-def standardised(told: Float64[Tensor, "B N"], batch: TensorBatch) -> Float64[Tensor, "B N"]:
+def standardised(scores: Float64[Tensor, "B N"], batch: TensorBatch) -> Float64[Tensor, "B N"]:
     """Mean 0 and deviation 1 over the candidates of each request."""
     present = batch.present
     count = present.sum(1, keepdim=True).clamp(min=1)
-    centred = (told - told.masked_fill(~present, 0.0).sum(1, keepdim=True) / count).masked_fill(~present, 0.0)
+    centred = (scores - scores.masked_fill(~present, 0.0).sum(1, keepdim=True) / count).masked_fill(
+        ~present, 0.0
+    )
     spread = (centred.square().sum(1, keepdim=True) / count).sqrt()
     return centred / spread.clamp(min=1e-9)
 
@@ -159,8 +161,8 @@ class Blended:
             for start in range(self.starts)
         )
         table = self.probit.chance_of_most(*self.described(train), seed=budget.seed)
-        told: Mapping[str, Any] = {"starts": self.starts, "rank": self.probit.rank}
-        return Fitted({"exact": Exact(Blend((Mean(starts), Table(table))))}, told)
+        chosen: Mapping[str, Any] = {"starts": self.starts, "rank": self.probit.rank}
+        return Fitted({"exact": Exact(Blend((Mean(starts), Table(table))))}, chosen)
 
     def described(self, train: Logs) -> tuple[Ratings, Side, Side]:
         """The stars as ordered classes, and both sides of them."""

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from exactk.evaluation import metrics
-from exactk.evaluation.jobs import Job, results, run_all
+from exactk.evaluation.jobs import MethodRun, results, run_all
 from exactk.evaluation.judging import Scores
 from exactk.rivals import RIVALS
 from exactk.rivals.contract import Budget
@@ -106,15 +106,15 @@ def run_cells(cells: Sequence[Cell], place: Place, options: Options) -> dict[tup
     return gathered
 
 
-def _job(cell: Cell, seed: int, data: Source, options: Options) -> Job:
+def _job(cell: Cell, seed: int, data: Source, options: Options) -> MethodRun:
     folder = data.rows.parent
     budget = replace(options.budget(), seed=seed)
-    return Job(
+    return MethodRun(
         cell.method, cell.where, seed, budget, str(data.data.path), str(data.rows), None, str(folder)
     ).keyed()
 
 
-def _gathered(cell: Cell, jobs: Sequence[Job], data: Source) -> Result:
+def _gathered(cell: Cell, jobs: Sequence[MethodRun], data: Source) -> Result:
     headers, seeds, reason = [], [], "" if jobs else "not run"
     ways: dict[str, list[Scores]] = {}
     for job, header, scored in results(jobs):
@@ -138,7 +138,7 @@ def _with_time_left(tell: Tell) -> Tell:
     """Progress as the jobs tell it, and from the second finished one on how long the rest will take."""
     began = time.monotonic()
 
-    def told(line: str) -> None:
+    def with_time(line: str) -> None:
         done, _, rest = line.removeprefix("[").partition("/")
         total = rest.partition("]")[0]
         if line.startswith("[") and done.isdigit() and total.isdigit():
@@ -149,4 +149,4 @@ def _with_time_left(tell: Tell) -> Tell:
         tell(line)
 
     finished: list[int] = []
-    return told
+    return with_time

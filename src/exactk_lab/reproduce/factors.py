@@ -21,7 +21,7 @@ from exactk.models.inputs import initialise
 from exactk.rivals.contract import Budget, Fitted, Logs
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import Greedy, Judge, by_weight
-from exactk.rivals.training import Weights
+from exactk.rivals.training import ItemWeights
 from exactk.tensors import TensorBatch
 
 
@@ -40,7 +40,7 @@ class Factored:
         """Train, keep the weights that find most clicks on validation."""
         network = self.network(train, budget.seed)
         logs, judge, batch_size = train.clicked_only(), Judge.of(valid, budget), self.batch_size
-        weights = Weights(network, "softmax")
+        weights = ItemWeights(network, "softmax")
 
         def batches(epoch: int, start: int) -> Iterator[TensorBatch]:
             return map(TensorBatch.of, logs.batches(batch_size, budget.seed, epoch, start))
@@ -56,7 +56,7 @@ class Factored:
             budget.epochs, self.learning_rate, weight_decay=self.weight_decay, seed=budget.seed
         )
         history = fit(task, settings)
-        found = max(told["precision"] for told in history if told["event"] == "valid")
+        found = max(event["precision"] for event in history if event["event"] == "valid")
         return Fitted(by_weight("MF softmax", weights), {"rank": self.rank}, found)
 
     def loss(self, scores: Float[Tensor, "B N"], batch: TensorBatch) -> Float[Tensor, ""]:

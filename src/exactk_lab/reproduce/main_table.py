@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from exactk.evaluation.truth import Truth
+from exactk.evaluation.truth import TrueValues
 from exactk_lab.bench.report import Goal, Report
 from exactk_lab.reproduce import paper
 from exactk_lab.reproduce.cells import Cell, Options, Result, run_cells
@@ -65,9 +65,9 @@ def run(place: Place, options: Options) -> Report:
         results = {method: found[column, method] for method in _methods(column, options.quick)}
         rows += _rows(column, results, place, options)
         goals += _goals(column, results)
-    told = [*notes(columns), *left_out(rows, "method")]
+    remarks = [*notes(columns), *left_out(rows, "method")]
     return Report(
-        "reproduce main", [row for row in rows if "P" in row], goals, told, options.seeds, options.quick
+        "reproduce main", [row for row in rows if "P" in row], goals, remarks, options.seeds, options.quick
     )
 
 
@@ -116,7 +116,7 @@ def _add_shares(
     rows: list[dict[str, Any]], results: dict[str, Result], place: Place, options: Options
 ) -> None:
     """On a world the truth is known: each method's value as a share of the exact optimum's."""
-    truth = Truth.of(source("world", place, options.quick).views()[2])
+    truth = TrueValues.of(source("world", place, options.quick).views()[2])
     if truth is None:
         return
     ours = next(result for result in results.values() if result.ways)
@@ -131,11 +131,11 @@ def _goals(column: str, results: dict[str, Result]) -> list[Goal]:
     ours = next(iter(results.values()))
     if not ours.ways:
         return []
-    told = figures(ours)
+    ours_figures = figures(ours)
     goals = [
         Goal(
             f"{label(ours.cell.method)}, {column}, {'P@K' if name == 'P' else 'HR@K'}",
-            told[name],
+            ours_figures[name],
             goal,
             "least",
         )
@@ -154,7 +154,7 @@ def _goals(column: str, results: dict[str, Result]) -> list[Goal]:
         goals.append(Goal(f"{name}, p", sure, SURE, "most"))
     popularity = results.get("popularity")
     if column == "leak-free" and popularity is not None and popularity.ways:
-        gain = told["P"] / figures(popularity)["P"]
+        gain = ours_figures["P"] / figures(popularity)["P"]
         goals.append(Goal("leak-free: P@4 over popularity's", gain, OVER_POPULARITY, "least"))
         goals.append(Goal("leak-free: p against popularity", difference(ours, popularity)["p"], SURE, "most"))
     return goals
@@ -162,14 +162,14 @@ def _goals(column: str, results: dict[str, Result]) -> list[Goal]:
 
 def notes(columns: list[str]) -> list[str]:
     """What a reader must know to read the table."""
-    told = [
+    lines = [
         "Settings were chosen on validation data carved out of train; test requests were judged with these seeds.",
         "P and HR are means over seeds; *_sd is the spread over seeds; p-values flip signs user by user.",
     ]
     if "k4-n20" in columns or "k10-n50" in columns:
-        told.append(
+        lines.append(
             "The authors' split leaks: a user's lower ratings recur in train and test, the liked item never does. The "
             "probe, which reads nothing but that, shows how much of any figure here may be memory of the split."
         )
     left_out = [COLUMNS[column] for column in COLUMNS if column not in columns]
-    return [*told, *(f"Not in this run: {what}." for what in left_out)]
+    return [*lines, *(f"Not in this run: {what}." for what in left_out)]

@@ -16,7 +16,7 @@ from exactk.learning import phases
 from exactk.learning.decide import Decider, PairValueSearch, PolicyWriter
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
-from exactk.rivals.contract import Budget, Fitted, Logs, Recommender
+from exactk.rivals.contract import Budget, CardPicker, Fitted, Logs
 from exactk.rivals.selection import Exact
 from exactk.settings.config import Config
 from exactk.settings.presets import ABLATIONS, preset
@@ -63,18 +63,20 @@ class Trained:
         """Train, and offer the decoding of the settings first, other beams and the first step's top K after it."""
         config = self.config(budget)
         trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
-        told = {"settings": [self.preset, *self.overrides], "curve": curve(trained)}
+        chosen = {"settings": [self.preset, *self.overrides], "curve": curve(trained)}
         policy = trained.models.policy
         if policy is None:
             assert isinstance(trained.models.value, PairValue)
-            return Fitted({"exact": Decider(PairValueSearch(trained.models.value, config.pair_value))}, told)
-        ways: dict[str, Recommender] = {"as set": Decider(PolicyWriter(policy, config.policy))}
+            return Fitted(
+                {"exact": Decider(PairValueSearch(trained.models.value, config.pair_value))}, chosen
+            )
+        ways: dict[str, CardPicker] = {"as set": Decider(PolicyWriter(policy, config.policy))}
         if self.beams:
             for width in BEAMS:
                 beamed = config.with_overrides([f"policy.beam={width}"]).policy
                 ways[f"beam {width}"] = Decider(PolicyWriter(policy, beamed))
             ways["first step"] = Exact(FirstStep(policy))
-        return Fitted(ways, told)
+        return Fitted(ways, chosen)
 
 
 def curve(trained: phases.Trained) -> list[dict[str, Any]]:
@@ -82,9 +84,9 @@ def curve(trained: phases.Trained) -> list[dict[str, Any]]:
     task = "policy" if trained.models.policy is not None else "value"
     names = ("precision", "hit_ratio", "reward", "log_loss")
     return [
-        {"epoch": told["epoch"], **{name: told[name] for name in names if name in told}}
-        for told in trained.history
-        if told.get("task") == task and told.get("event") == "valid"
+        {"epoch": event["epoch"], **{name: event[name] for name in names if name in event}}
+        for event in trained.history
+        if event.get("task") == task and event.get("event") == "valid"
     ]
 
 

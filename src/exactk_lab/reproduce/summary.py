@@ -43,21 +43,21 @@ def label(method: str) -> str:
 
 def figures(result: Result, way: str | None = None) -> dict[str, Any]:
     """Mean and spread over seeds of P@K and HR@K, with the seeds' own figures; milliseconds a card."""
-    told: dict[str, Any] = {"seeds": list(result.seeds)}
+    row: dict[str, Any] = {"seeds": list(result.seeds)}
     for name, short in (("precision", "P"), ("hit_ratio", "HR"), ("value", "value")):
         per_seed = result.per_seed(name, way)
         if not per_seed or np.isnan(per_seed).all():
             continue
-        told[short] = float(np.mean(per_seed))
-        told[f"{short}_sd"] = float(np.std(per_seed, ddof=1)) if len(per_seed) > 1 else 0.0
-        told[f"{short}_per_seed"] = [round(value, 4) for value in per_seed]
+        row[short] = float(np.mean(per_seed))
+        row[f"{short}_sd"] = float(np.std(per_seed, ddof=1)) if len(per_seed) > 1 else 0.0
+        row[f"{short}_per_seed"] = [round(value, 4) for value in per_seed]
     scores = result.ways.get(way or result.first, ())
     if scores:
-        told["ms_per_card"] = float(np.mean([s.ms_per_card for s in scores]))
-        told["train_seconds"] = result.train_seconds
+        row["ms_per_card"] = float(np.mean([s.ms_per_card for s in scores]))
+        row["train_seconds"] = result.train_seconds
     if result.reason:
-        told["missing"] = result.reason
-    return told
+        row["missing"] = result.reason
+    return row
 
 
 def difference(ours: Result, theirs: Result, name: str = "precision") -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from exactk.data.atomic import temporary_folder
+from exactk.atomic import temporary_folder
 from exactk.data.dataset import Dataset
 from exactk.data.graphs import record_graphs
 from exactk.data.logs.check import Report, completed, problems

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from exactk.data.atomic import atomic_folder
+from exactk.atomic import atomic_folder
 from exactk.errors import DataError
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known

@@ -12,7 +12,7 @@ from exactk.data.world.config import WorldConfig
 from exactk.data.world.latents import Geometry, Goods, People, Shelves
 from exactk.data.world.policy import show
 from exactk.data.world.titles import Titles, allowed_pairs
-from exactk.data.world.truth import Truth, likings
+from exactk.data.world.truth import Truth, item_logits
 from exactk.errors import ConfigError
 from exactk.problem.exact.bits import compiled
 
@@ -43,7 +43,7 @@ class Shop(NamedTuple):
     truth: Truth
 
 
-class Shown(NamedTuple):
+class ShownCards(NamedTuple):
     """B requests and the cards shown: users, candidates and graph, cards as positions, their propensities as sets."""
 
     users: Int64[np.ndarray, "B"]
@@ -64,7 +64,9 @@ def visitors(rng: np.random.Generator, people: People, num: int) -> Int64[np.nda
     return np.asarray(np.minimum(places, len(ladder) - 1), np.int64)
 
 
-def record(rng: np.random.Generator, shop: Shop, config: WorldConfig, users: Int64[np.ndarray, "B"]) -> Shown:
+def record(
+    rng: np.random.Generator, shop: Shop, config: WorldConfig, users: Int64[np.ndarray, "B"]
+) -> ShownCards:
     """Retrieve, score with noise, show: one request for each of these users."""
     B = len(users)
     items, graph = np.empty((B, config.n), np.int64), np.empty((B, config.n, config.n), np.bool_)
@@ -75,11 +77,11 @@ def record(rng: np.random.Generator, shop: Shop, config: WorldConfig, users: Int
         items[open_rows] = found = retrieve(rng, shop, asking, config.n)
         graph[open_rows] = allowed = allowed_pairs(shop.titles, found, config.min_distance)
         noise = PRODUCTION_NOISE * rng.standard_normal(found.shape)
-        scores = SHARPNESS * (likings(shop.truth, asking, found) + noise)
+        scores = SHARPNESS * (item_logits(shop.truth, asking, found) + noise)
         card[open_rows], propensity[open_rows] = show(rng, scores, allowed, config.k)
         open_rows = open_rows[propensity[open_rows] == 0]  # no valid card among these candidates: ask again
         if not len(open_rows):
-            return Shown(users, items, graph, card, propensity)
+            return ShownCards(users, items, graph, card, propensity)
     raise ConfigError(
         f"min_distance={config.min_distance} leaves no valid card of k={config.k} among n={config.n} candidates "
         f"({ATTEMPTS} attempts); lower it, or raise n"

@@ -15,7 +15,7 @@ from exactk.problem.exact.bits import compiled
 from exactk.problem.rules.titles import as_fraction
 
 WIDTH = 64  # bytes of the longest title, so that a title's positions fit one machine word
-LANES = 32  # pairs settled side by side; fewer, and the compiler makes no vectors of them (measured: 3 times slower)
+AT_ONCE = 32  # pairs settled side by side; fewer, and the compiler makes no vectors of them (measured: 3 times slower)
 
 _NOUNS = (
     "brim hat", "knit scarf", "gloves", "long coat", "silk dress", "handbag", "high heels", "slim jeans",
@@ -82,7 +82,7 @@ def allowed_pairs(
     With M matches and S substitutions an edit path between lengths n <= m has weight n+m-2M-S, length n+m-M-S and
     S <= n - M, so weight/length < p/q needs q M > (q-p) m. Most pairs have no common subsequence that long (one machine
     word per title finds the longest), or one so long that weight n+m-2M, length n+m-M is a path under p/q already.
-    The others get the rule's dynamic programme, LANES pairs at a time.
+    The others get the rule's dynamic programme, AT_ONCE pairs at a time.
     """
     threshold = as_fraction(minimum)
     p, q = threshold.numerator, threshold.denominator
@@ -170,35 +170,35 @@ def _settle(text, length, first, second, p, q, far):
 
     Titles side by side differ in length; cells behind the end of a title never reach its last one.
     """
-    least, diagonal = np.empty((WIDTH + 1, LANES), np.int64), np.empty(LANES, np.int64)
-    rows, columns = np.zeros((WIDTH, LANES), np.int64), np.zeros((WIDTH, LANES), np.int64)
+    least, diagonal = np.empty((WIDTH + 1, AT_ONCE), np.int64), np.empty(AT_ONCE, np.int64)
+    rows, columns = np.zeros((WIDTH, AT_ONCE), np.int64), np.zeros((WIDTH, AT_ONCE), np.int64)
     edit = q - p
-    for start in range(0, len(first), LANES):
-        lanes = min(LANES, len(first) - start)
+    for start in range(0, len(first), AT_ONCE):
+        pairs = min(AT_ONCE, len(first) - start)
         height, width = 0, 0
-        for lane in range(lanes):
-            a, b = first[start + lane], second[start + lane]
+        for pair in range(pairs):
+            a, b = first[start + pair], second[start + pair]
             for c in range(length[a]):
-                rows[c, lane] = text[a, c]
+                rows[c, pair] = text[a, c]
             for c in range(length[b]):
-                columns[c, lane] = text[b, c]
+                columns[c, pair] = text[b, c]
             height, width = max(height, length[a]), max(width, length[b])
         for j in range(width + 1):
-            for lane in range(LANES):
-                least[j, lane] = j * edit
+            for pair in range(AT_ONCE):
+                least[j, pair] = j * edit
         for i in range(height):
             row = rows[i]
-            for lane in range(LANES):
-                diagonal[lane] = least[0, lane]
-                least[0, lane] += edit
+            for pair in range(AT_ONCE):
+                diagonal[pair] = least[0, pair]
+                least[0, pair] += edit
             for j in range(width):
                 column, left, here = columns[j], least[j], least[j + 1]
-                for lane in range(LANES):
-                    above = here[lane]
-                    step = diagonal[lane] + (-p if row[lane] == column[lane] else edit)
-                    skip = (above if above < left[lane] else left[lane]) + edit
-                    diagonal[lane] = above
-                    here[lane] = step if step < skip else skip
-            for lane in range(lanes):
-                if length[first[start + lane]] == i + 1:
-                    far[start + lane] = least[length[second[start + lane]], lane] >= 0
+                for pair in range(AT_ONCE):
+                    above = here[pair]
+                    step = diagonal[pair] + (-p if row[pair] == column[pair] else edit)
+                    skip = (above if above < left[pair] else left[pair]) + edit
+                    diagonal[pair] = above
+                    here[pair] = step if step < skip else skip
+            for pair in range(pairs):
+                if length[first[start + pair]] == i + 1:
+                    far[start + pair] = least[length[second[start + pair]], pair] >= 0

@@ -79,7 +79,7 @@ def truth_of(
     )
 
 
-def likings(
+def item_logits(
     truth: Truth, users: Int64[np.ndarray, "B"], items: Int64[np.ndarray, "B N"]
 ) -> Float64[np.ndarray, "B N"]:
     """What each item adds to the log-odds by itself."""
@@ -94,7 +94,7 @@ def node_pair(
     """Likings and pair effects (strength and coordination included) of B requests; pairs symmetric, diagonal 0."""
     pair = np.empty((*items.shape, items.shape[1]))
     _pair(truth, users, items, pair)
-    return likings(truth, users, items), pair
+    return item_logits(truth, users, items), pair
 
 
 def theme_gain(truth: Truth, items: Int64[np.ndarray, "B K"]) -> Float64[np.ndarray, "B"]:

@@ -21,7 +21,7 @@ from exactk.data.world.config import VERSION, WorldConfig, stream
 from exactk.data.world.latents import Geometry, Goods, People, geometry, goods, people, shelves
 from exactk.data.world.log import Shop, record, visitors
 from exactk.data.world.titles import Titles, titles_of
-from exactk.data.world.truth import Truth, card_logits, likings, node_pair, sigmoid, truth_of
+from exactk.data.world.truth import Truth, card_logits, item_logits, node_pair, sigmoid, truth_of
 from exactk.data.world.writing import Progress, write
 from exactk.errors import DataError, InputError
 from exactk.problem.exact import cliques
@@ -38,7 +38,7 @@ class Optimum(NamedTuple):
     value: Float64[np.ndarray, "B"]
 
 
-class Asked(NamedTuple):
+class WorldRequests(NamedTuple):
     """Requests of a log as the world knows them: users, candidates, and what makes a card valid."""
 
     users: Int64[np.ndarray, "B"]
@@ -131,7 +131,7 @@ class World:
         """True weights of items and pairs, in log-odds: without themes, bias + their sum over a card is its logit."""
         return node_pair(self.truth, *self._checked(user_ids, item_ids))
 
-    def asked(self, view: Dataset, places: Int[np.ndarray, "P"] | slice | None = None) -> Asked:
+    def asked(self, view: Dataset, places: Int[np.ndarray, "P"] | slice | None = None) -> WorldRequests:
         """The requests at these places of a view of this world's log, under the view's rules."""
         rows = view.rows if places is None else view.rows[places]
         index = view.folder.index
@@ -144,7 +144,7 @@ class World:
             count = np.full(len(rows), self.config.n)
             graph = unpacked_graphs(rows, index.graph_start, index.graph, count, self.config.n)
             requests = Requests.of(graph, self.config.k)
-        return Asked(index.user[rows].astype(np.int64), items, requests)
+        return WorldRequests(index.user[rows].astype(np.int64), items, requests)
 
     def optimum(
         self, user_ids: Int[np.ndarray, "B"], item_ids: Int[np.ndarray, "B N"], requests: Requests
@@ -169,7 +169,7 @@ class World:
         return cliques.best(requests, node, pair).card
 
     def _best_single(self, users: np.ndarray, items: np.ndarray, requests: Requests) -> np.ndarray:
-        return cliques.best(requests, likings(self.truth, *self._checked(users, items))).card
+        return cliques.best(requests, item_logits(self.truth, *self._checked(users, items))).card
 
     def _best(
         self,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from exactk.data.atomic import temporary_folder
+from exactk.atomic import temporary_folder
 from exactk.data.dataset import Dataset
 from exactk.data.world.config import WorldConfig
 from exactk.data.world.world import World
