@@ -110,7 +110,7 @@ class OrderFree:
     So ties, and what rounding makes of sums, cannot leak the order in which a site displays its items.
     """
 
-    way: Recommender
+    way: CardPicker
 
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """Its cards, as positions in the batch as it came."""
