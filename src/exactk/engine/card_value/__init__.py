@@ -1,0 +1,1 @@
+"""A learned card value on the CPU: columns read, encoded and scored without torch."""
