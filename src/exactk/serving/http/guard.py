@@ -1,13 +1,16 @@
-"""Patience with clients, in seconds and bytes: who holds a connection without sending or reading is cut off.
+"""Patience with clients, in seconds and bytes, and none with requests that two readers could read in two ways.
 
 Knows uvicorn's protocol, no route. Bodies are timed in `security.py`; here are the head of a request, the reading of
-an answer, and how many connections there may be. uvicorn itself waits for these without end.
+an answer, and how many connections there may be. uvicorn itself waits for these without end. What a proxy before us
+could take for another request than we do (two hosts, an encoding that is not plainly "chunked", a version that is
+none) is refused; an offer to change the protocol is not taken up, and the request is read as if it had not been made.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from exactk.serving.http.problems import MEDIA_TYPE, RefusalError, problem_response
@@ -25,6 +28,23 @@ class Patience(NamedTuple):
     pipelined: int = 32  # requests sent ahead of their answers; uvicorn would keep any number
 
 
+class Parser(httptools.HttpRequestParser):
+    """uvicorn's parser, which goes on reading where a client offers to change the protocol."""
+
+    def __init__(self, protocol: GuardedProtocol) -> None:
+        super().__init__(protocol)
+        self._protocol = protocol
+        # As uvicorn does: bytes behind a last request must not spoil its answer.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: Any) -> None:
+        """Hand over bytes."""
+        try:
+            super().feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._protocol.go_on(bytes(data[offer.args[0] :]))
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """One timer per connection looks now and then; a request costs two clock readings."""
 
@@ -35,6 +55,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_since: float | None = self.loop.time()
         self._head_bytes = 0
         self._unread_since: float | None = None
+        self._without_offer: bytes | None = None
+        self.parser = Parser(self)
         if len(self.connections) > self._patience.connections:
             self._refuse(503, "crowded", "Too many connections", "come back in a moment")
             return
@@ -57,13 +79,51 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is whole: its clock stops."""
+        """The head is whole: its clock stops, unless it comes once more without an offer to change the protocol."""
+        self._check_head()
+        if self.parser.should_upgrade():
+            self._without_offer = self._head_without_offer()
+            return
         if len(self.pipeline) >= self._patience.pipelined:
             raise ValueError(
                 "too many requests at once on one connection"
             )  # the parser stops, 400 is answered
         self._head_since, self._head_bytes = None, 0
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The parser takes the body behind an offer for another protocol's bytes: that end is none."""
+        if self._without_offer is None:
+            super().on_message_complete()
+
+    def go_on(self, rest: bytes) -> None:
+        """Read the request again without its offer, and what came behind it."""
+        assert self._without_offer is not None  # the parser stops nowhere else
+        head, self._without_offer = self._without_offer, None
+        self.parser = Parser(self)
+        self.parser.feed_data(head + rest)
+
+    def _check_head(self) -> None:
+        """An error here stops the parser: 400 is answered and the connection closed."""
+        version = self.parser.get_http_version()
+        names = [name for name, _ in self.headers]
+        hosts, encodings = names.count(b"host"), names.count(b"transfer-encoding")
+        if version not in ("1.0", "1.1") or self.parser.get_method() == b"CONNECT":
+            raise ValueError("not HTTP/1.1, or a tunnel was asked for")
+        if hosts > 1 or (hosts == 0 and version == "1.1"):
+            raise ValueError("a request names exactly one host")
+        if encodings and (encodings > 1 or dict(self.headers)[b"transfer-encoding"].lower() != b"chunked"):
+            raise ValueError("the only transfer encoding is chunked")
+
+    def _head_without_offer(self) -> bytes:
+        kept = [each for each in self.headers if each[0] not in (b"upgrade", b"http2-settings")]
+        lines = [
+            b"%b: %b\r\n" % (name, b"keep-alive" if name == b"connection" else value) for name, value in kept
+        ]
+        start = b"%b %b HTTP/%b\r\n" % (
+            self.parser.get_method(), self.url, self.parser.get_http_version().encode(),
+        )  # fmt: skip
+        return b"".join((start, *lines, b"\r\n"))
 
     def pause_writing(self) -> None:
         """The client does not read what it asked for."""
