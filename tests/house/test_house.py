@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,18 @@ def test_no_module_uses_pickle() -> None:
 def test_every_module_says_what_lives_there() -> None:
     missing = [str(path) for path in SOURCES if not path.read_text().lstrip().startswith('"""')]
     assert missing == []
+
+
+def rooms() -> list[str]:
+    """The rooms of the import contract, the lowest first."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers: list[str] = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    return layers[::-1]
+
+
+def test_the_map_people_read_is_the_one_that_is_checked() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = re.findall(
+        r"`([a-z_]+)`", text[text.index("holds this list to it") : text.index("Beside the package")]
+    )
+    assert shown == rooms()
