@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactk.data import Dataset, Vocabulary
+from exactk.data.audit.stats import stats
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.frame import build_frame, from_frame
 from exactk.data.roles import ROLES, Columns, PairFeature
 from exactk.data.sample import sample_log
 from exactk.errors import ConfigError, DataError, InputError
 from exactk.problem.batch import Batch
+from exactk.problem.rules.constraints import Distinct
 
 SAMPLE = sample_log(requests=120, seed=1)
 COLUMNS = Columns.from_dict(
@@ -366,6 +368,30 @@ def test_a_vocabulary_with_columns_comes_back_as_it_was_kept(tmp_path: Path, dat
     (tmp_path / "vocabulary-columns.safetensors").write_bytes(b"")
     with pytest.raises(DataError, match="vocabulary-columns"):
         Vocabulary.load(tmp_path)
+
+
+def test_rules_recorded_in_a_folder_leave_its_columns_as_they_were(tmp_path: Path, dataset: Dataset) -> None:
+    ruled = from_frame(
+        SAMPLE.rows, COLUMNS, items=SAMPLE.items, constraints=Distinct("maker"), path=tmp_path / "log"
+    )
+    assert ruled.folder.has_graphs
+    one, two = whole(ruled)[0], whole(dataset)[0]
+    for name in ("candidate_numbers", "candidate_categories", "pair_features", "clicks", "score"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
+    Dataset.open(tmp_path / "log", verify=True)
+    matrix = tmp_path / "log" / "candidate_numbers.npy"
+    matrix.write_bytes(matrix.read_bytes()[:-4] + b"1234")
+    with pytest.raises(DataError, match=r"candidate_numbers\.npy is damaged"):
+        Dataset.open(tmp_path / "log", verify=True)
+
+
+def test_stats_count_columns_and_signals(dataset: Dataset) -> None:
+    counted = stats(dataset)
+    assert counted["columns"] == {
+        "candidate numbers": 2, "candidate categories": 1, "context numbers": 1, "context categories": 1,
+        "item numbers": 1, "item categories": 1, "item texts": 1, "rolling numbers": 3,
+    }  # fmt: skip
+    assert counted["signal"] == ["card clicked", "item of the list", "rewards"]
 
 
 def test_numbers_know_how_train_spread() -> None:

@@ -99,12 +99,12 @@ class DatasetWriter:
     def copy(self, file: Path) -> None:
         """Take over a finished file of another dataset folder as it is."""
         if file.suffix == ".npy":
+            if self._candidates is not None:  # nothing of its own may follow
+                self._candidates.abandon()
+                self._candidates = None
             with self._disk():
                 shutil.copyfile(file, self._draft / file.name)
-            if self._candidates is not None:
-                self._candidates.abandon()
             self._copied[file.name] = dict(Meta.load(file.parent).checksums[file.name])
-            self._candidates = None
             return
         with pq.ParquetFile(file) as opened:
             sink = self._sink(file.name, opened.schema_arrow)

@@ -11,6 +11,7 @@ import numpy as np
 
 from exactk.data.dataset import Dataset
 from exactk.data.logs.coding import NO_TIMESTAMP
+from exactk.data.roles import Features
 from exactk.data.table import SPLITS
 
 _BLOCK = 1 << 16
@@ -43,6 +44,16 @@ def stats(dataset: Dataset) -> dict[str, Any]:
         "click_rate": float(dataset.clicked.mean()) if len(dataset) else None,
         "user_features": index.user_features.shape[1],
         "item_features": index.item_features.shape[1],
+        "columns": {
+            f"{carrier} {kind}": len(names)
+            for carrier, held in (
+                *dataset.folder.columns.carriers(),
+                ("rolling", Features(dataset.folder.names.rolling)),
+            )
+            for kind in ("numbers", "categories", "texts", "vectors")
+            if (names := getattr(held, kind))
+        },
+        "signal": list(dataset.signal.names),
         "with_propensity": int(np.isfinite(index.propensity[rows]).sum()),
         "with_timestamp": int(dated.sum()),
         "recorded_split": {name: int((index.split[rows] == s).sum()) for s, name in enumerate(SPLITS)},
