@@ -22,7 +22,7 @@ log = logging.getLogger("exactk.serving")
 
 # Batches of light questions are cut so that each is expected to hold the event loop no longer than this.
 INLINE_SECONDS = 0.004
-GRACE_SECONDS = 0.03  # work looks at its deadline now and then: it may end this much later
+GRACE_SECONDS = 0.015  # work looks at its deadline now and then: it may end this much later
 
 
 class OverloadedError(Exception):

@@ -1,0 +1,228 @@
+"""The HTTP doors of `exactk bench torture`: hostile clients and good ones ask a real service side by side.
+
+Counts who was not answered, answered with a 5xx or a traceback, or given a wrong card, and how far past their budgets
+answers came. Knows `serve.py`'s model and server process, nothing of the service's inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from exactk_lab.bench.load import as_http
+from exactk_lab.bench.report import Goal
+from exactk_lab.bench.serve import SEED, K, card_bodies, fit_model, solve_bodies, started
+
+SERVE = """
+import sys
+from pathlib import Path
+from exactk.serving.run import serve
+serve(model=Path(sys.argv[2]), port=int(sys.argv[1]), log_level="critical", log=Path(sys.argv[3]))
+"""
+NEVER = ("hangs", "server_errors", "tracebacks", "wrong")
+HANG_SECONDS = 30.0
+USUAL_MS = 100.0  # the service's own budget
+HOSTILE_CLIENTS, GOOD_CLIENTS = 4, 4
+PAUSE_SECONDS = 0.005
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request to be sent: what kind it is of, where it goes, its budget, and whether an answer to it is right."""
+
+    kind: str
+    path: str
+    body: bytes
+    budget_ms: float = USUAL_MS
+    is_right: Callable[[int, Any], bool] = lambda status, _: 200 <= status < 500
+
+
+@dataclass
+class Tally:
+    """What came of all requests of one kind."""
+
+    ms: list[float] = field(default_factory=list)
+    late_ms: list[float] = field(default_factory=list)  # past the budget; negative where there was time left
+    hangs: int = 0
+    server_errors: int = 0
+    tracebacks: int = 0
+    refused: int = 0  # for want of time or places: 429, or 422 by the budget
+    wrong: int = 0
+    example: str = ""
+
+
+def doors(quick: bool = False) -> list[dict[str, Any]]:
+    """One row per kind of request, and one for all of them."""
+    seconds = 20.0 if quick else 300.0
+    with tempfile.TemporaryDirectory(prefix="exactk-torture-") as scratch:
+        model = Path(scratch) / "model"
+        fit_model(model)
+        with started(SERVE, str(model), str(Path(scratch) / "log")) as (port, _):
+            tallies = asyncio.run(_mixed_load(port, seconds))
+    together = Tally()
+    for tally in tallies.values():
+        together.ms += tally.ms
+        together.late_ms += tally.late_ms
+        for name in ("hangs", "server_errors", "tracebacks", "refused", "wrong"):
+            setattr(together, name, getattr(together, name) + getattr(tally, name))
+    return [_row(kind, tally) for kind, tally in sorted(tallies.items())] + [_row("all", together)]
+
+
+def goals(rows: list[dict[str, Any]]) -> list[Goal]:
+    """What must hold of all requests together."""
+    together = rows[-1]
+    never = [Goal(f"{name} over HTTP", float(together[name]), 0.0, "most") for name in NEVER]
+    return [*never, Goal("ms past the budget, p99 of a mixed load", together["p99_past_budget_ms"], 50.0, "most")]
+
+
+def _row(kind: str, tally: Tally) -> dict[str, Any]:
+    ms, late = (np.array(values or [np.nan]) for values in (tally.ms, tally.late_ms))
+    return {
+        "door": "HTTP",
+        "what": kind,
+        "tried": len(tally.ms) + tally.hangs,
+        "hangs": tally.hangs,
+        "server_errors": tally.server_errors,
+        "tracebacks": tally.tracebacks,
+        "refused": tally.refused,
+        "wrong": tally.wrong,
+        "p50_ms": float(np.quantile(ms, 0.5)),
+        "p99_ms": float(np.quantile(ms, 0.99)),
+        "p99_past_budget_ms": float(np.quantile(late, 0.99)),
+        **({"example": tally.example} if tally.example else {}),
+    }
+
+
+async def _mixed_load(port: int, seconds: float) -> dict[str, Tally]:
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    stop = perf_counter() + seconds
+    hostile, good = hostile_requests(), good_requests()
+
+    async def client(number: int, requests: list[Sent]) -> None:
+        order = np.random.default_rng(SEED + number).permutation(len(requests))
+        turn = 0
+        while perf_counter() < stop:
+            await _ask(port, requests[order[turn % len(order)]], tallies)
+            turn += 1
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    await asyncio.gather(
+        *(client(number, hostile) for number in range(HOSTILE_CLIENTS)),
+        *(client(HOSTILE_CLIENTS + number, good) for number in range(GOOD_CLIENTS)),
+    )
+    return tallies
+
+
+async def _ask(port: int, sent: Sent, tallies: dict[str, Tally]) -> None:
+    """One request on a connection of its own; its time counts from the last byte sent to the last one received."""
+    tally = tallies[sent.kind]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(
+            as_http(sent.path, sent.body, port).replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
+        )
+        begun = perf_counter()
+        reply = await asyncio.wait_for(reader.read(-1), HANG_SECONDS)
+    except TimeoutError:
+        tally.hangs += 1
+        return
+    except ConnectionError:
+        reply = b""  # refused at the door while the body was still on its way
+    finally:
+        writer.close()
+    took = (perf_counter() - begun) * 1000
+    tally.ms.append(took)
+    tally.late_ms.append(took - sent.budget_ms)
+    if reply:
+        head, _, body = reply.partition(b"\r\n\r\n")
+        status, told = int(head[9:12]), _json(body)
+        out_of_time = status == 429 or (status == 422 and b"problem:budget" in body)
+        right = out_of_time or sent.is_right(status, told)
+        tally.refused += out_of_time
+        tally.server_errors += status >= 500
+        tally.tracebacks += b"Traceback" in body
+        tally.wrong += not right
+        if status >= 500 or not right:
+            tally.example = tally.example or f"{status} {body[:200].decode(errors='replace')}"
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+def good_requests() -> list[Sent]:
+    """What a plain client asks; an answer is a valid card or, beside too many others, a refusal that says so."""
+    asked = []
+    for body in card_bodies(64):
+        candidates = set(json.loads(body)["candidates"])
+        asked.append(Sent("good cards", "/v1/cards", body.encode(), is_right=_is_card(candidates, {})))
+    for body in solve_bodies(64):
+        items = {each["item_id"]: each["category"] for each in json.loads(body)["items"]}
+        asked.append(Sent("good solve", "/v1/solve", body.encode(), is_right=_is_card(set(items), items)))
+    return asked
+
+
+def _is_card(candidates: set[Any], categories: dict[Any, str]) -> Callable[[int, Any], bool]:
+    def is_right(status: int, told: Any) -> bool:
+        card = told.get("card", []) if isinstance(told, dict) else []
+        distinct = not categories or len({categories.get(item) for item in card}) == K
+        return status == 200 and len(set(card)) == K and set(card) <= candidates and distinct
+
+    return is_right
+
+
+def hostile_requests() -> list[Sent]:
+    """Bodies that have broken something once, or could."""
+    draws = np.random.default_rng(SEED)
+    titles = ["".join(draws.choice(list("abcdefgh"), 1000)) for _ in range(512)]
+    apart = [{"type": "title_distance", "minimum": 0.6}]
+    noise = draws.normal(size=(300, 300)).round(2)
+    pairs = (np.triu(noise, 1) + np.triu(noise, 1).T).tolist()
+    first, second = np.nonzero(np.triu(draws.random((400, 400)) < 0.15, 1))
+    forbidden = [{"type": "forbid", "pairs": np.stack([first, second], 1).tolist()}]
+    ids = [f"i{n}" for n in range(12)]
+
+    def solve(kind: str, budget_ms: float = USUAL_MS, **body: Any) -> Sent:
+        return Sent(kind, "/v1/solve", _body({"budget_ms": budget_ms, **body}), budget_ms)
+
+    def cards(kind: str, features: Any) -> Sent:
+        items = [{"item_id": name, "features": features} for name in ids]
+        return Sent(kind, "/v1/cards", _body({"user": "u1", "candidates": items}))
+
+    return [
+        solve("titles within the limits", 300, k=6, scores=[1] * 512, constraints=apart,
+              items=[{"item_id": n, "title": title} for n, title in enumerate(titles)]),
+        solve("titles of 10,000 letters", k=3, scores=[1] * 64, constraints=apart,
+              items=[{"item_id": n, "title": "a" * n + "bc" * 5000} for n in range(64)]),
+        solve("no card of 38", 400, k=38, scores=[1] * 400, constraints=forbidden),
+        solve("no card of 38, relaxed", 400, k=38, scores=[1] * 400, constraints=forbidden, relax=["forbid"]),
+        solve("hard pairs", 5000, k=20, scores=[0] * 300, pair_scores=pairs),
+        solve("hard pairs explained", 400, k=20, scores=[0] * 300, pair_scores=pairs, explain=True),
+        solve("overflow", k=3, scores=[1e308] * 3),
+        solve("ties", k=10, scores=draws.integers(0, 3, 60).tolist()),
+        *(cards("features", each) for each in ([10**400, 1], [True], ["a"], [1e30] * 8, [[1]], "x", [None] * 8)),
+        Sent("view", "/v1/studio/view", _body({"k": 20, "items": [{"item_id": n} for n in range(300)],
+             "scores": [0] * 300, "pair_scores": pairs, "budget_ms": 400}), 400),
+        *(Sent("no body at all", path, raw) for path in ("/v1/solve", "/v1/cards", "/v1/feedback")
+          for raw in (b"", b"\x00", b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, '{"k":1}'.encode("utf-16"),
+                      b'{"k":1,"scores":[' + b"9" * 5000 + b"]}", b'{"k":NaN}', b'{"user":[1],"candidates":[[1]]}')),
+        Sent("a million lists", "/v1/solve",
+             b'{"k":1,"scores":[1],"items":[{"item_id":1,"x":[' + b"[]," * 600_000 + b"[]]}]}"),
+        Sent("feedback for nobody", "/v1/feedback", _body({"request_id": "x" * 500, "clicked": True})),
+    ]  # fmt: skip
+
+
+def _body(value: Any) -> bytes:
+    return json.dumps(value).encode()
