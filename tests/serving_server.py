@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from exactk.serving.app import create_app
-from exactk.serving.http.lane import LaneProtocol
+from exactk.serving.http.fast_path import FastPathProtocol
 from exactk.serving.http.port import listening
 from exactk.serving.settings import Settings
 
@@ -25,7 +25,7 @@ def served(settings: Settings, send_buffer: int | None = None, app: FastAPI | No
     if send_buffer is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     config = uvicorn.Config(
-        app or create_app(settings), log_level="critical", access_log=False, ws="none", http=LaneProtocol
+        app or create_app(settings), log_level="critical", access_log=False, ws="none", http=FastPathProtocol
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

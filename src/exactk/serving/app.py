@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exactk import __version__
-from exactk.serving.http import guard, lane, problems
+from exactk.serving.http import fast_path, guard, problems
 from exactk.serving.http.openapi import document
 from exactk.serving.http.security import Gate
 from exactk.serving.metrics import Measure
@@ -65,7 +65,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         await service.start()
         try:
-            yield {guard.STATE: patience, lane.STATE: short}
+            yield {guard.STATE: patience, fast_path.STATE: fast}
         finally:
             await service.close()
 
@@ -97,5 +97,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         direct=None if settings.cors_origins else direct,
     )
     app.front = measure = Measure(gate, metrics=service.metrics, routes=MEASURED)
-    short = None if settings.cors_origins else lane.Lane(direct, gate, measure)  # an origin needs its headers
+    fast = (
+        None if settings.cors_origins else fast_path.FastPath(direct, gate, measure)
+    )  # an origin needs its headers
     return app

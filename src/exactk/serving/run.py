@@ -17,7 +17,7 @@ from uvicorn.config import LOGGING_CONFIG, STARTUP_FAILURE
 
 from exactk.errors import ConfigError, DataError
 from exactk.model_files import checked_description
-from exactk.serving.http.lane import LaneProtocol
+from exactk.serving.http.fast_path import FastPathProtocol
 from exactk.serving.http.port import for_workers, listening
 from exactk.serving.settings import ENVIRONMENT, Settings, read_key_hashes
 from exactk.serving.supervisor import Supervisor
@@ -68,7 +68,7 @@ def serve(
             access_log=False,
             server_header=False,
             ws="none",
-            http=LaneProtocol,
+            http=FastPathProtocol,
             proxy_headers=False,  # nothing here asks who the client is
             timeout_graceful_shutdown=max(int((1 - FLUSH_SHARE) * chosen.shutdown_seconds), 1),
         )

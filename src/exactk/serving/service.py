@@ -49,7 +49,7 @@ Q = TypeVar("Q", bound=Timed)
 A = TypeVar("A")
 
 
-class Job(NamedTuple):
+class Work(NamedTuple):
     """Work for a thread, other than deciding by a model."""
 
     work: Callable[[], Any]
@@ -78,7 +78,7 @@ class Service:
             is_light,
             settings.threads,
         )
-        self.jobs: Batcher[Job, Any] = Batcher(
+        self.jobs: Batcher[Work, Any] = Batcher(
             lambda jobs: [jobs[0].work()], 1, settings.max_waiting, threads=settings.threads
         )
         self._watch: asyncio.Task[None] | None = None
@@ -128,9 +128,9 @@ class Service:
         longest = max(self.batcher.longest_run(), self.jobs.longest_run())
         return longest > self.settings.max_budget_ms / 1000 + STUCK_SECONDS
 
-    async def finished(self, job: Job) -> Any:
+    async def finished(self, work: Work) -> Any:
         """What the job gives, worked out in a thread; refused where it is not done by its deadline."""
-        return await self.settled(self.jobs, job)
+        return await self.settled(self.jobs, work)
 
     async def settled(self, batcher: Batcher[Q, A], question: Q) -> A:
         """The batcher's answer; where there is none, why, as a problem."""

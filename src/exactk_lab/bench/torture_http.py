@@ -47,7 +47,7 @@ class Sent:
 
 
 @dataclass
-class Tally:
+class Outcome:
     """What came of all requests of one kind."""
 
     ms: list[float] = field(default_factory=list)
@@ -67,43 +67,46 @@ def doors(quick: bool = False) -> list[dict[str, Any]]:
         model = Path(scratch) / "model"
         fit_model(model)
         with started(SERVE, str(model), str(Path(scratch) / "log")) as (port, _):
-            tallies = asyncio.run(_mixed_load(port, seconds))
-    together = Tally()
-    for tally in tallies.values():
-        together.ms += tally.ms
-        together.late_ms += tally.late_ms
+            outcomes = asyncio.run(_mixed_load(port, seconds))
+    together = Outcome()
+    for outcome in outcomes.values():
+        together.ms += outcome.ms
+        together.late_ms += outcome.late_ms
         for name in ("hangs", "server_errors", "tracebacks", "refused", "wrong"):
-            setattr(together, name, getattr(together, name) + getattr(tally, name))
-    return [_row(kind, tally) for kind, tally in sorted(tallies.items())] + [_row("all", together)]
+            setattr(together, name, getattr(together, name) + getattr(outcome, name))
+    return [_row(kind, outcome) for kind, outcome in sorted(outcomes.items())] + [_row("all", together)]
 
 
 def goals(rows: list[dict[str, Any]]) -> list[Goal]:
     """What must hold of all requests together."""
     together = rows[-1]
     never = [Goal(f"{name} over HTTP", float(together[name]), 0.0, "most") for name in NEVER]
-    return [*never, Goal("ms past the budget, p99 of a mixed load", together["p99_past_budget_ms"], 50.0, "most")]
+    return [
+        *never,
+        Goal("ms past the budget, p99 of a mixed load", together["p99_past_budget_ms"], 50.0, "most"),
+    ]
 
 
-def _row(kind: str, tally: Tally) -> dict[str, Any]:
-    ms, late = (np.array(values or [np.nan]) for values in (tally.ms, tally.late_ms))
+def _row(kind: str, outcome: Outcome) -> dict[str, Any]:
+    ms, late = (np.array(values or [np.nan]) for values in (outcome.ms, outcome.late_ms))
     return {
         "door": "HTTP",
         "what": kind,
-        "tried": len(tally.ms) + tally.hangs,
-        "hangs": tally.hangs,
-        "server_errors": tally.server_errors,
-        "tracebacks": tally.tracebacks,
-        "refused": tally.refused,
-        "wrong": tally.wrong,
+        "tried": len(outcome.ms) + outcome.hangs,
+        "hangs": outcome.hangs,
+        "server_errors": outcome.server_errors,
+        "tracebacks": outcome.tracebacks,
+        "refused": outcome.refused,
+        "wrong": outcome.wrong,
         "p50_ms": float(np.quantile(ms, 0.5)),
         "p99_ms": float(np.quantile(ms, 0.99)),
         "p99_past_budget_ms": float(np.quantile(late, 0.99)),
-        **({"example": tally.example} if tally.example else {}),
+        **({"example": outcome.example} if outcome.example else {}),
     }
 
 
-async def _mixed_load(port: int, seconds: float) -> dict[str, Tally]:
-    tallies: dict[str, Tally] = defaultdict(Tally)
+async def _mixed_load(port: int, seconds: float) -> dict[str, Outcome]:
+    outcomes: dict[str, Outcome] = defaultdict(Outcome)
     stop = perf_counter() + seconds
     hostile, good = hostile_requests(), good_requests()
 
@@ -111,7 +114,7 @@ async def _mixed_load(port: int, seconds: float) -> dict[str, Tally]:
         order = np.random.default_rng(SEED + number).permutation(len(requests))
         turn = 0
         while perf_counter() < stop:
-            await _ask(port, requests[order[turn % len(order)]], tallies)
+            await _ask(port, requests[order[turn % len(order)]], outcomes)
             turn += 1
             await asyncio.sleep(PAUSE_SECONDS)
 
@@ -119,12 +122,12 @@ async def _mixed_load(port: int, seconds: float) -> dict[str, Tally]:
         *(client(number, hostile) for number in range(HOSTILE_CLIENTS)),
         *(client(HOSTILE_CLIENTS + number, good) for number in range(GOOD_CLIENTS)),
     )
-    return tallies
+    return outcomes
 
 
-async def _ask(port: int, sent: Sent, tallies: dict[str, Tally]) -> None:
+async def _ask(port: int, sent: Sent, outcomes: dict[str, Outcome]) -> None:
     """One request on a connection of its own; its time counts from the last byte sent to the last one received."""
-    tally = tallies[sent.kind]
+    outcome = outcomes[sent.kind]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(
@@ -133,26 +136,26 @@ async def _ask(port: int, sent: Sent, tallies: dict[str, Tally]) -> None:
         begun = perf_counter()
         reply = await asyncio.wait_for(reader.read(-1), HANG_SECONDS)
     except TimeoutError:
-        tally.hangs += 1
+        outcome.hangs += 1
         return
     except ConnectionError:
         reply = b""  # refused at the door while the body was still on its way
     finally:
         writer.close()
     took = (perf_counter() - begun) * 1000
-    tally.ms.append(took)
-    tally.late_ms.append(took - sent.budget_ms)
+    outcome.ms.append(took)
+    outcome.late_ms.append(took - sent.budget_ms)
     if reply:
         head, _, body = reply.partition(b"\r\n\r\n")
-        status, told = int(head[9:12]), _json(body)
+        status, answer = int(head[9:12]), _json(body)
         out_of_time = status == 429 or (status == 422 and b"problem:budget" in body)
-        right = out_of_time or sent.is_right(status, told)
-        tally.refused += out_of_time
-        tally.server_errors += status >= 500
-        tally.tracebacks += b"Traceback" in body
-        tally.wrong += not right
+        right = out_of_time or sent.is_right(status, answer)
+        outcome.refused += out_of_time
+        outcome.server_errors += status >= 500
+        outcome.tracebacks += b"Traceback" in body
+        outcome.wrong += not right
         if status >= 500 or not right:
-            tally.example = tally.example or f"{status} {body[:200].decode(errors='replace')}"
+            outcome.example = outcome.example or f"{status} {body[:200].decode(errors='replace')}"
 
 
 def _json(body: bytes) -> Any:
@@ -175,8 +178,8 @@ def good_requests() -> list[Sent]:
 
 
 def _is_card(candidates: set[Any], categories: dict[Any, str]) -> Callable[[int, Any], bool]:
-    def is_right(status: int, told: Any) -> bool:
-        card = told.get("card", []) if isinstance(told, dict) else []
+    def is_right(status: int, answer: Any) -> bool:
+        card = answer.get("card", []) if isinstance(answer, dict) else []
         distinct = not categories or len({categories.get(item) for item in card}) == K
         return status == 200 and len(set(card)) == K and set(card) <= candidates and distinct
 

@@ -27,7 +27,7 @@ KIND = re.compile(r"(list|dict)\[|constrained-|(int|str|float|bool)$")
 log = logging.getLogger("exactk.serving")
 
 
-class Problem(BaseModel):
+class ProblemBody(BaseModel):
     """What went wrong, in the words of RFC 9457, plus the two things a client of exactk may act on."""
 
     type: str = Field(examples=["urn:exactk:problem:infeasible"])
@@ -102,25 +102,25 @@ def problem_of(error: BaseException) -> dict[str, Any]:
 
 
 def _invalid(error: ValidationError) -> dict[str, Any]:
-    told = error.errors(include_url=False, include_context=False, include_input=False)
-    found = _of_one_choice([(each["loc"], each["msg"]) for each in told])[:20]
+    complaints = error.errors(include_url=False, include_context=False, include_input=False)
+    found = _of_one_choice([(each["loc"], each["msg"]) for each in complaints])[:20]
     first = found[0]
     body = RefusalError(422, "invalid", "The request cannot be used", f"{first['at']}: {first['why']}").body()
     return {**body, "errors": found}
 
 
-def _of_one_choice(told: list[tuple[tuple[int | str, ...], str]]) -> list[dict[str, str]]:
+def _of_one_choice(complaints: list[tuple[tuple[int | str, ...], str]]) -> list[dict[str, str]]:
     """Places and reasons. Where a value may be one of several kinds, pydantic complains about each of them.
 
     The kind with the fewest complaints is what was meant; where several are as near, all are named.
     """
     counts: dict[tuple[Any, ...], Counter[str]] = {}
-    for place, _ in told:
+    for place, _ in complaints:
         before, kind, _rest = _parted(place)
         if kind:
             counts.setdefault(before, Counter())[kind] += 1
     whys: dict[str, list[str]] = {}
-    for place, why in told:
+    for place, why in complaints:
         before, kind, rest = _parted(place)
         if kind and counts[before][kind] > min(counts[before].values()):
             continue

@@ -151,8 +151,8 @@ def described(
     reply: type[BaseModel] | tuple[type[BaseModel], ...],
     *statuses: int,
 ) -> dict[str, Any]:
-    """Arguments of a route that reads its own body: the OpenAPI text is told here instead."""
-    problem = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    """Arguments of a route that reads its own body: the OpenAPI text is written here instead."""
+    problem = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}}
     extra: dict[str, Any] = {}
     if body is not None:
         extra = {

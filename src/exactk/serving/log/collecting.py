@@ -27,7 +27,7 @@ RESERVED = {"user_id", "request_id", "candidates", "card", "clicked", "clicked_i
             "timestamp"}  # fmt: skip
 
 
-class Collected(NamedTuple):
+class BuiltLog(NamedTuple):
     """How many rows a log gave, and what it held that is not in them."""
 
     rows: int
@@ -40,7 +40,7 @@ def collect(
     out: Path | str,
     constraint: Mapping[str, Any] | None = None,
     catalogue: Catalogue | None = None,
-) -> Collected:
+) -> BuiltLog:
     """Join a log folder into a dataset folder, with propensities.
 
     A request counts as clicked when any feedback says so, unless it names an item that was not on the card; the first
@@ -69,7 +69,7 @@ def collect(
         writer.write_users(_with_ids(users, ("user_id",), integers["users"]))
         impressions = _with_ids(impressions, ("candidates", "card", "clicked_item"), integers["items"])
         writer.write_impressions(_with_ids(impressions, ("user_id",), integers["users"]))
-    return Collected(len(impressions), int(pc.sum(impressions["clicked"]).as_py()), counted)
+    return BuiltLog(len(impressions), int(pc.sum(impressions["clicked"]).as_py()), counted)
 
 
 def _all_integers(shown: pa.Table, of: str) -> bool:

@@ -116,7 +116,7 @@ def _tried_out(fitted: Fitted, decoder: Decoder) -> Decoder:
 def _signature(folder: Path) -> Signature | None:
     """Changes whenever config.json does, which is written last; None where there is none."""
     try:
-        told = (folder / "config.json").stat()
+        written = (folder / "config.json").stat()
     except OSError:
         return None
-    return told.st_mtime_ns, told.st_ino, told.st_size
+    return written.st_mtime_ns, written.st_ino, written.st_size

@@ -33,7 +33,7 @@ from exactk.serving.http.wire import (
     parsed,
 )
 from exactk.serving.routes.schemas import SolveAnswer, SolveRequest
-from exactk.serving.service import Job, Service
+from exactk.serving.service import Service, Work
 
 router = APIRouter()
 
@@ -66,11 +66,11 @@ async def solution(service: Service, body: bytes) -> bytes:
     if is_small(asked, len(body)):
         card = _at_once(asked)
     if card is None:
-        card = await service.finished(Job(partial(solved, asked, deadline), deadline, is_patient))
-    told = {"reasons": None} | card.as_dict()
+        card = await service.finished(Work(partial(solved, asked, deadline), deadline, is_patient))
+    written = {"reasons": None} | card.as_dict()
     unfinished = {"search": not card.optimal, "reasons": not all(reason.exact for reason in card.reasons)}
-    told["unfinished"] = [part for part, lacks in unfinished.items() if lacks]
-    return as_json({"card": told.pop("items"), **told, "ms": clock.ms()})
+    written["unfinished"] = [part for part, lacks in unfinished.items() if lacks]
+    return as_json({"card": written.pop("items"), **written, "ms": clock.ms()})
 
 
 def is_small(asked: SolveRequest, size: int) -> bool:

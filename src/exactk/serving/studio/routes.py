@@ -32,13 +32,13 @@ from exactk.serving.http.wire import (
     read,
 )
 from exactk.serving.routes.solve import weights_of
-from exactk.serving.service import Job, Service
+from exactk.serving.service import Service, Work
 from exactk.serving.studio import view
 from exactk.serving.studio.schemas import (
     ModelStory,
     Pasted,
-    Requests,
-    Sources,
+    RequestNames,
+    SourceNames,
     StudioRequest,
     Switch,
     View,
@@ -90,7 +90,7 @@ async def icon() -> Response:
     return await static("icon.svg")
 
 
-@router.get("/v1/studio/sources", summary="Where requests may come from", **described(None, Sources, 401))
+@router.get("/v1/studio/sources", summary="Where requests may come from", **described(None, SourceNames, 401))
 async def sources(request: Request) -> Response:
     """The page's first question."""
     service: Service = request.app.state.service
@@ -98,7 +98,7 @@ async def sources(request: Request) -> Response:
 
 
 @router.get(
-    "/v1/studio/requests/{source}", summary="What a source holds", **described(None, Requests, 401, 404)
+    "/v1/studio/requests/{source}", summary="What a source holds", **described(None, RequestNames, 401, 404)
 )
 async def requests(request: Request, source: str) -> Response:
     """Names only."""
@@ -144,7 +144,7 @@ async def look(request: Request) -> Response:
     check_size(len(asked.items), service.settings.max_candidates, "candidates")
     budget_ms = service.settings.max_budget_ms if asked.budget_ms is None else asked.budget_ms
     ends, is_patient = service.deadline(budget_ms, clock.started)
-    return answer(await service.finished(Job(partial(_view, service, asked, ends), ends, is_patient)))
+    return answer(await service.finished(Work(partial(_view, service, asked, ends), ends, is_patient)))
 
 
 @router.get("/v1/studio/model", summary="The model's own story", **described(None, ModelStory, 401))

@@ -90,14 +90,14 @@ class View(BaseModel):
     influence: list[list[float]] | None
 
 
-class Sources(BaseModel):
+class SourceNames(BaseModel):
     """Where requests may come from."""
 
     sources: list[dict[str, Any]]
     model: bool
 
 
-class Requests(BaseModel):
+class RequestNames(BaseModel):
     """What a source holds."""
 
     requests: list[dict[str, Any]]

@@ -32,16 +32,16 @@ MAX_CURVES = 6
 
 def story(arm: Arm) -> dict[str, Any]:
     """Facts, curves and table of the model that serves now."""
-    told = arm.state()
+    state = arm.state()
     rules = arm.loaded.recommender.fitted.constraints.names
     facts = {
-        "model": told["kind"].replace("_", " "),
-        "version": told["version"],
-        "items on a card": told["card_size"],
-        "users known": told["users"],
-        "items known": told["items"],
+        "model": state["kind"].replace("_", " "),
+        "version": state["version"],
+        "items on a card": state["card_size"],
+        "users known": state["users"],
+        "items known": state["items"],
         "rules": "; ".join(rules) or "none",
-        "serving since": told["since"],
+        "serving since": state["since"],
     }
     history = list(arm.loaded.recommender.history)
     return {"facts": facts, "curves": curves(history), "comparison": comparison(arm.folder)}

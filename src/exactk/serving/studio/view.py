@@ -209,21 +209,21 @@ def reasons(
     """
     N, chosen = len(scene.items), set(best["positions"]) if best else set()
     at_once = N if deadline.limit() is None else max(1, AT_ONCE // N**2)
-    said: list[dict[str, Any]] = []
+    reason: list[dict[str, Any]] = []
     took, finished = 0.0, True
     for start in range(0, N, at_once):
         positions = range(start, min(start + at_once, N))
         if deadline.left <= took:
-            said += [NOT_WORKED_OUT for _ in positions]
+            reason += [NOT_WORKED_OUT for _ in positions]
             finished = False
             continue
         begun = perf_counter()
         share = deadline.part(len(positions) / (N - start) / len(positions)).limit()
         other = scene.best(_varied(scene, positions, chosen), share)
         finished &= bool(other.optimal.all())
-        said += [_reason(scene, i, row, chosen, best, other) for row, i in enumerate(positions)]
+        reason += [_reason(scene, i, row, chosen, best, other) for row, i in enumerate(positions)]
         took = max(took, perf_counter() - begun)
-    return said, finished
+    return reason, finished
 
 
 def _varied(scene: Scene, positions: Sequence[int], chosen: Collection[int]) -> Requests:
@@ -254,47 +254,47 @@ def _reason(
         for j in sorted(chosen - {i})
         if scene.pairs is not None and scene.pairs[i, j]
     ]
-    said: dict[str, Any] = {"cost": None, "blockers": [], "swap": None, "pairs": pairs, "text": ""}
+    reason: dict[str, Any] = {"cost": None, "blockers": [], "swap": None, "pairs": pairs, "text": ""}
     if best is None:
-        return said | {"text": "No card of this size exists, so nothing can be chosen."}
+        return reason | {"text": "No card of this size exists, so nothing can be chosen."}
     cost = None
     if found:
         weight = float(other.weight[row])
         tied = abs(best["weight"] - weight) < 1e-9 * (1 + abs(best["weight"]))  # sums in another order
         cost = 0.0 if tied else scene.worth(best["weight"]) - scene.worth(weight)
     elif not other.optimal[row]:
-        return said | NOT_WORKED_OUT
+        return reason | NOT_WORKED_OUT
     if i in chosen:
         if scene.requests.pinned[0, i]:
-            return said | {"cost": 0.0, "text": "In the card, because you said it must."}
+            return reason | {"cost": 0.0, "text": "In the card, because you reason it must."}
         if cost is None:
-            return said | {
+            return reason | {
                 "cost": 0.0,
                 "text": "In the card, and in every valid card there is: without it, none exists.",
             }
         if cost == 0:
-            return said | {
+            return reason | {
                 "cost": 0.0,
                 "text": "In the card, by a tie: another card without it is worth just as much.",
             }
-        return said | {
+        return reason | {
             "cost": 0.0,
             "text": f"In the card. Without it, the best card would be worth {cost:.3g} less.",
         }
     if not scene.requests.present[0, i]:
-        return said | {"text": "Out, because you said never."}
+        return reason | {"text": "Out, because you reason never."}
     blockers = [
         {"position": j, "rules": rules} for j in sorted(chosen) if (rules := _rules_between(scene, i, j))
     ]
     if cost is None:
-        return said | {"blockers": blockers, "text": "Out: no valid card holds it."}
+        return reason | {"blockers": blockers, "text": "Out: no valid card holds it."}
     swap = [p for p in other.card[row].tolist() if p >= 0]
     text = f"Out. Choosing it would cost {max(cost, 0.0):.3g}."
     if cost == 0:
         text = "Out, by a tie: a card with it is worth just as much."
     elif not blockers:
         text = f"Out. It clashes with nothing, but choosing it would cost {cost:.3g}."
-    return said | {"cost": max(cost, 0.0), "blockers": blockers, "swap": swap, "text": text}
+    return reason | {"cost": max(cost, 0.0), "blockers": blockers, "swap": swap, "text": text}
 
 
 def _rules_between(scene: Scene, i: int, j: int) -> list[str]:

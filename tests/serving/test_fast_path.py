@@ -1,4 +1,4 @@
-"""The short lane: whole requests are answered without the app, all others by it, and nobody can tell the difference."""
+"""The fast path: whole requests are answered without the app, all others by it, and nobody can tell the difference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from exactk.serving.app import Fronted, create_app
-from exactk.serving.http.lane import HOLD_SECONDS
+from exactk.serving.http.fast_path import HOLD_SECONDS
 from exactk.serving.http.security import new_key
 from exactk.serving.http.wire import as_response
 from exactk.serving.routes.schemas import SOLVE_EXAMPLE
@@ -73,7 +73,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def behind_a_shut_app() -> Iterator[str]:
-    """A service whose app answers everything with 418: a card can only come by the lane."""
+    """A service whose app answers everything with 418: a card can only come by the fast path."""
 
     async def shut(scope: Scope, receive: Receive, send: Send) -> None:
         await as_response(b'{"from": "the app"}', 418)(scope, receive, send)
@@ -181,7 +181,7 @@ def test_who_asks_before_sending_a_body_is_told_to_go_on_at_once(address: str) -
         assert answers(connection)[0][0].startswith(b"HTTP/1.1 200")
 
 
-def test_the_lane_has_the_same_lock() -> None:
+def test_the_fast_path_has_the_same_lock() -> None:
     key, digest = new_key()
     with served(Settings(key_hashes=(digest,))) as at, connected(at) as connection:
         connection.sendall(request(BODY, f"x-api-key: {key}"))
@@ -190,7 +190,7 @@ def test_the_lane_has_the_same_lock() -> None:
         assert answers(connection)[0][0].startswith(b"HTTP/1.1 401")
 
 
-def test_what_the_lane_answers_is_counted() -> None:
+def test_what_the_fast_path_answers_is_counted() -> None:
     with served(Settings()) as at:
         with connected(at) as connection:
             for body in (BODY, BODY, b"{"):
@@ -212,7 +212,7 @@ def test_clients_that_leave_before_their_answer_harm_nobody(address: str) -> Non
         assert answers(connection)[0][0].startswith(b"HTTP/1.1 200")
 
 
-def test_an_end_that_was_asked_for_waits_for_the_lane() -> None:
+def test_an_end_that_was_asked_for_waits_for_the_fast_path() -> None:
     """The service is told to stop while it searches; the answer still comes."""
     draws = np.random.default_rng(0).normal(size=(60, 60)).round(2)
     pairs = np.triu(draws, 1) + np.triu(draws, 1).T

@@ -1,7 +1,7 @@
-"""The short lane: a POST to one of the busiest routes whose body came whole is answered by the protocol itself.
+"""The fast path: a POST to one of the busiest routes whose body came whole is answered by the protocol itself.
 
 Knows uvicorn's protocol and the gate's checks, not what a route does. Whatever is not plain (a slow or large body, a
-missing key, a client that does not read, an error) goes the long way through the app, with the same answers. That way,
+missing key, a client that does not read, an error) goes through the app, with the same answers. That way,
 from bytes to app and back, costs about as much as a card: a task, an event, a timer, four layers and two writes.
 """
 
@@ -21,21 +21,21 @@ from exactk.serving.http.security import Gate
 from exactk.serving.http.wire import as_response
 from exactk.serving.metrics import Measure
 
-STATE = "exactk_lane"  # where the app's lifespan leaves it for the protocol
+STATE = "exactk_fast_path"  # where the app's lifespan leaves it for the protocol
 HOLD_SECONDS = 0.02  # many clients send head and body apart; a body later than this is for the app to time
 
 Handler = Callable[[bytes], Coroutine[Any, Any, bytes]]
 JSON_LINE = b"content-type: application/json\r\n"
 
 
-class Lane:
-    """Which routes have a short lane, who may take it, and how what it answered is counted."""
+class FastPath:
+    """Which routes have a fast path, who may take it, and how what it answered is counted."""
 
     def __init__(self, handlers: Mapping[str, Handler], gate: Gate, measure: Measure) -> None:
         self._handlers, self._gate, self._measure = handlers, gate, measure
 
-    def leads_to(self, scope: Scope) -> bool:
-        """Whether the route has a short lane."""
+    def covers(self, scope: Scope) -> bool:
+        """Whether the route has a fast path."""
         return scope["method"] == "POST" and scope["path"] in self._handlers
 
     def handler(self, scope: Scope, body: bytearray) -> Handler | None:
@@ -49,12 +49,12 @@ class Lane:
         self._measure.note(scope["path"], status, seconds)
 
 
-class LaneProtocol(GuardedProtocol):
-    """Holds a request back for a moment: if its body is whole by then, it takes the lane."""
+class FastPathProtocol(GuardedProtocol):
+    """Holds a request back for a moment: if its body is whole by then, it takes the fast path."""
 
     def connection_made(self, transport: Any) -> None:
-        """One lane for all connections of a process; an app without one is served as usual."""
-        self._lane: Lane | None = self.app_state.get(STATE)
+        """One fast path for all connections of a process; an app without one is served as usual."""
+        self._fast_path: FastPath | None = self.app_state.get(STATE)
         self._held: tuple[Any, Any] | None = None  # a cycle and its app
         self._late: asyncio.TimerHandle | None = None
         self._in_head = False
@@ -65,7 +65,7 @@ class LaneProtocol(GuardedProtocol):
         super().data_received(data)
         if self._held is not None and self._late is None:
             seconds = 0.0 if self.flow.read_paused else HOLD_SECONDS  # paused: more than uvicorn keeps ahead
-            self._late = self.loop.call_later(seconds, self._go_long)
+            self._late = self.loop.call_later(seconds, self._leave_to_app)
 
     def on_headers_complete(self) -> None:
         """A request that begins here may be held back; one that waited behind another may not."""
@@ -83,7 +83,12 @@ class LaneProtocol(GuardedProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         waits = cycle.waiting_for_100_continue  # for a word from the app, before it sends its body
-        if self._in_head and self._lane is not None and self._lane.leads_to(cycle.scope) and not waits:
+        if (
+            self._in_head
+            and self._fast_path is not None
+            and self._fast_path.covers(cycle.scope)
+            and not waits
+        ):
             self._held = (cycle, app)
         else:
             super()._start_asgi_task(cycle, app)
@@ -96,21 +101,21 @@ class LaneProtocol(GuardedProtocol):
             self._late = None
         return held
 
-    def _go_long(self) -> None:
+    def _leave_to_app(self) -> None:
         if self._held is not None:
             super()._start_asgi_task(*self._let_go())
 
     def _answer(self, cycle: Any, app: Any) -> None:
-        assert self._lane is not None  # it held the request back
-        handler = self._lane.handler(cycle.scope, cycle.body)
+        assert self._fast_path is not None  # it held the request back
+        handler = self._fast_path.handler(cycle.scope, cycle.body)
         if handler is None:
             super()._start_asgi_task(cycle, app)
             return
         task: asyncio.Task[Any] = self.loop.create_task(handler(bytes(cycle.body)))
         self.tasks.add(task)  # a graceful end waits for it
-        task.add_done_callback(partial(self._answered, cycle, self._lane, perf_counter()))
+        task.add_done_callback(partial(self._answered, cycle, self._fast_path, perf_counter()))
 
-    def _answered(self, cycle: Any, lane: Lane, started: float, task: asyncio.Task[Any]) -> None:
+    def _answered(self, cycle: Any, fast_path: FastPath, started: float, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
         if task.cancelled():  # by an end that was not graceful
             self.transport.close()
@@ -121,7 +126,7 @@ class LaneProtocol(GuardedProtocol):
             response = response_to(error, f"POST {cycle.scope['path']}")
         elif self.flow.write_paused:
             response = as_response(task.result())
-        lane.count(cycle.scope, response.status_code if response else 200, perf_counter() - started)
+        fast_path.count(cycle.scope, response.status_code if response else 200, perf_counter() - started)
         if cycle.disconnected or self.transport.is_closing():
             return
         if response is not None:
