@@ -312,6 +312,9 @@ def test_clicks_outside_the_card_lose_no_request(dataset: Dataset) -> None:
     assert dataset.signal.outside_clicks == outside > 0
     assert len(dataset) == len(set(rows["request_id"]))
     assert dataset.signal.names == ("card clicked", "item of the list", "rewards")
+    some = set(dataset.take(slice(10, 30)).impressions()["request_id"].to_pylist())
+    rewarded = sum(r in some and d > 0 for r, d in zip(rows["request_id"], rows["dwell"], strict=True))
+    assert dataset.take(slice(10, 30)).signal.rewards == rewarded > 0
 
 
 def test_signals_tell_logs_apart(tmp_path: Path) -> None:
