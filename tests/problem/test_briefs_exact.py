@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from exactk.problem.exact import cliques
 from exactk.problem.graph import is_valid_card
+from exactk.problem.rules.constraints import AtMost, Distinct, Prefer
 from shelves import KINDS, Shelf, a_shelf
 
 seeds = st.integers(0, 10**6)
@@ -85,3 +87,18 @@ def test_a_set_is_arranged_at_its_best(seed: int, K: int) -> None:
         card = cliques.arranged(requests, np.array([chosen]), shelf.node[None])[0]
         assert shelf.is_valid(tuple(card.tolist()))
         assert shelf.worth(tuple(card.tolist())) == pytest.approx(max(map(shelf.worth, orders)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds, st.integers(4, 7), st.sampled_from([0.2, 1.0, 3.0]))
+def test_colours_rather_apart_on_cards_larger_than_the_colours_are_many(
+    seed: int, K: int, worth: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    N = 13
+    plain = a_shelf(seed, (), N, K, pairs=bool(seed % 2))
+    for item in plain.items:
+        item["colour"] = "rgbw"[int(rng.integers(4))]
+    rules = (Prefer(Distinct("colour"), worth), AtMost("brand", 3))
+    node = rng.normal(size=N) * 2
+    check_best(replace(plain, rules=rules, node=node, include=()))

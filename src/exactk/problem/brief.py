@@ -170,7 +170,7 @@ def with_request(brief: Brief | None, b: int, lighter: Brief | None) -> Brief | 
     return filled
 
 
-def preferred(part: Brief, clash: Bool[np.ndarray, "B Q N N"], worth: float, once: bool) -> Brief:
+def preferred(part: Brief, clash: Bool[np.ndarray, "B Q N N"], worth: int | float, once: bool) -> Brief:
     """Rules turned into one preference; `clash` holds the pairs that break it."""
     B = len(part.lower)
     index = {name: np.zeros(getattr(part, name).shape, np.int32) for name in ("row_of", "value_of")}
@@ -178,7 +178,7 @@ def preferred(part: Brief, clash: Bool[np.ndarray, "B Q N N"], worth: float, onc
         **index,
         clash=clash,
         clash_of=np.zeros(clash.shape[:2], np.int32),
-        worth=np.full((B, 1), worth),
+        worth=np.full((B, 1), float(worth)),
         once=np.full((B, 1), once),
     )
 

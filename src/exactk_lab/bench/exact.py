@@ -15,9 +15,11 @@ import numpy as np
 from exactk.errors import ExactKError
 from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests
+from exactk_lab.bench import exact_briefs
 from exactk_lab.bench.exact_rivals import RIVALS, Instance, Outcome, Status
 from exactk_lab.bench.report import Goal, Report
 from exactk_lab.bench.stopping import Ring
+from exactk_lab.bench.timing import repeated, spread
 
 NODES_ONLY, PAIRS = "node", "node+pair"
 
@@ -59,17 +61,20 @@ def run(quick: bool = False) -> Report:
     over: set[tuple[str, Cell]] = set()
     with Ring() as ring:
         rows = [measure(cell, plan, ring, over) for cell in cells(plan)]
-    singles = single_calls(plan)
+        briefs_plan = exact_briefs.QUICK if quick else exact_briefs.FULL
+        briefs = exact_briefs.rows_of(briefs_plan, ring)
+    singles, anytime = single_calls(plan), exact_briefs.anytime_rows(briefs_plan)
     return Report(
         name="exact",
-        rows=rows + singles,
-        goals=goals(rows, singles),
+        rows=rows + singles + briefs + anytime,
+        goals=goals(rows, singles) + exact_briefs.brief_goals(briefs, anytime),
         notes=[
             "ours is the whole Python call; a rival's time is its solve call alone, without building the model",
             f"at {plan.limit:g} s a solver is stopped: its time then counts as the limit, the ratio as a lower bound",
             "a rival once stopped is not tried on the other requests of that cell, nor on larger N of the same K, "
             "density and kind: there it is taken to need the limit at least",
             "networkx applies where weights are on nodes only and no clique is larger than the card",
+            "briefs are random mixes of five rules: caps, counts, totals, variety, places, preferences",
             "weights are whole numbers, nodes 0..1000, pairs -500..500; all proven optima agreed",
         ],
         seeds=list(range(plan.num_instances)),
@@ -102,16 +107,6 @@ def arguments(instance: Instance) -> tuple[Requests, np.ndarray, np.ndarray | No
     return Requests.of(instance.graph[None], instance.card_size), instance.node[None].astype(float), pair
 
 
-def repeated(call: Callable[[], Any], seconds: float, most: int = 200) -> list[float]:
-    """How long each of several calls took: as many as fit in the time, one at least."""
-    times: list[float] = []
-    while not times or (sum(times) < seconds and len(times) < most):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return times
-
-
 def ours(instance: Instance, limit: float, seconds: float) -> tuple[Outcome, list[float]]:
     """Our answer, and the times of repeated calls (the first, which may load compiled code, left out)."""
     requests, node, pair = arguments(instance)
@@ -136,7 +131,7 @@ def applies(name: str, instance: Instance) -> bool:
     return True
 
 
-def check(mine: Outcome, other: Outcome, name: str, cell: Cell, seed: int) -> None:
+def check(mine: Outcome, other: Outcome, name: str, cell: tuple[Any, ...], seed: int) -> None:
     """Refuse to go on where two proofs, or a card and a proof, contradict each other."""
     slack = (
         1e-6 * max(1.0, abs(mine.value)) if np.isfinite(mine.value) else 0.0
@@ -206,12 +201,6 @@ def measure(cell: Cell, plan: Plan, ring: Ring, over: set[tuple[str, Cell]]) -> 
         "unproven": len(unproven),
         "largest_gap": max(((a.bound - a.value) / abs(a.value) for a in unproven), default=0.0),
     }
-
-
-def spread(times: list[float]) -> dict[str, float]:
-    """Median, 10th and 90th percentile in milliseconds."""
-    low, median, high = (round(float(t), 4) for t in np.percentile(times, [10, 50, 90]) * 1e3)
-    return {"median": median, "p10": low, "p90": high}
 
 
 def figures_of(trial: Trial, limit: float) -> dict[str, Any] | str:

@@ -8,12 +8,16 @@ from __future__ import annotations
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
 from exactk.errors import ExactKError
+from exactk_lab.bench.brief_instances import BriefInstance
+from exactk_lab.bench.brief_rivals import BRIEF_RIVALS
 from exactk_lab.bench.exact_rivals import RIVALS, Instance, Outcome
 
+KNOWN: dict[str, Any] = RIVALS | {f"brief, {name}": rival for name, rival in BRIEF_RIVALS.items()}
 GRACE = 1.0  # seconds a solver may take to notice its own limit, on top of a tenth of it
 
 
@@ -31,7 +35,7 @@ class Ring:
     ) -> None:
         self._stop()
 
-    def solve(self, name: str, instance: Instance, limit: float) -> Outcome:
+    def solve(self, name: str, instance: Instance | BriefInstance, limit: float) -> Outcome:
         """What the rival says. It builds its model at leisure, then has until the limit and a little grace."""
         self._line.send((name, instance, limit))
         try:
@@ -41,7 +45,7 @@ class Ring:
                 return outcome
         except (EOFError, OSError):
             raise ExactKError(
-                f"the process of {name} ended on a request of {len(instance.graph)} candidates; a script that "
+                f"the process of {name} ended on a request of {len(instance.node)} candidates; a script that "
                 "calls this must do so under `if __name__ == '__main__':`, as its main file is loaded there again"
             ) from None
         self._stop()
@@ -68,6 +72,6 @@ def serve(line: Connection) -> None:
             name, instance, limit = line.recv()
         except EOFError:
             return
-        solve = RIVALS[name](instance, limit)
+        solve = KNOWN[name](instance, limit)
         line.send("ready")
         line.send(solve())

@@ -12,6 +12,7 @@ import numpy as np
 
 from exactk.problem.exact.bits import compiled, seconds
 from exactk.problem.exact.brief_start import brief_start
+from exactk.problem.exact.crowds import crowds_of, least_crowding, top_apart
 from exactk.problem.exact.matrix import is_bad
 from exactk.problem.exact.pairs import most_beside, overflows
 from exactk.problem.exact.partners import scan_partners, sort_falling, tighten, top_sum
@@ -203,8 +204,8 @@ def offer_pairs(
 @compiled
 @no_type_check
 def branch(
-    shelf, w, pairs, label, room, position, first_gain, total, slack, deadline, first_only, must, taken, held,
-    base_sums, base_clashing, cards, weights, found,
+    shelf, w, pairs, crowd, crowd_price, label, room, position, first_gain, total, slack, deadline, first_only, must,
+    taken, held, base_sums, base_clashing, cards, weights, found,
 ):  # fmt: skip
     """Search all cards of three picks or more; returns (how many are held, bound on the rest, whether all was)."""
     m, size = len(first_gain), len(taken)
@@ -213,7 +214,7 @@ def branch(
     names = np.empty((left, m), np.int64)
     gain, worth, spare = np.empty((left, m)), np.empty((left, m)), np.empty((left, m))
     num, cursor = np.zeros(left, np.int64), np.zeros(left, np.int64)
-    sums, rests, costs = np.empty(left), np.empty(left), np.zeros(left)
+    sums, rests, costs, crowding = np.empty(left), np.empty(left), np.zeros(left), np.zeros(left)
     row_sums, clashing = np.zeros((left + 1, M), np.int64), np.zeros((left + 1, P), np.int64)
     leaf_sums, leaf_clashing, broken = np.zeros(M, np.int64), np.zeros(P, np.int64), np.zeros(P, np.int64)
     partner, strength = np.empty((m, m), np.int32), np.empty((m, m))
@@ -223,6 +224,8 @@ def branch(
     merged, card, full = np.empty(left + 1, np.int64), np.empty(left, np.int64), np.empty(size, np.int64)
     least, most_of = np.empty(left + 1, np.int64), np.empty(left + 1, np.int64)
     used, picks, places = np.zeros(len(room), np.int64), np.empty(left, np.int64), np.empty(size, np.int64)
+    seen = np.zeros(m + len(room) + 1, np.int64)
+    apart = crowd_price > 0.0 or label.shape[0] > 0
     for i in range(m):
         names[0, i] = i
         gain[0, i] = first_gain[i]
@@ -236,6 +239,9 @@ def branch(
     if num[0] < left:
         return found, -np.inf, True
     costs[0] = owed(w, left, clashing[0], broken)
+    if crowd_price > 0.0:
+        crowding[0] = crowd_price * least_crowding(crowd, names[0], num[0], left, seen)
+        costs[0] += crowding[0]
     sums[0], rests[0] = total, np.inf
     depth = 0
     entering = True
@@ -257,6 +263,23 @@ def branch(
         bound = total
         for k in range(start, start + need):
             bound += worth[depth, k] if k < num[depth] else -np.inf
+        if apart and bound > low:
+            closer = total + top_apart(
+                worth[depth],
+                names[depth],
+                start,
+                num[depth],
+                need,
+                crowd,
+                crowd_price,
+                label,
+                room,
+                used,
+                seen,
+                top,
+            )
+            # What crowds cost is in `closer` to the full, in `costs` at least: it must not count twice.
+            bound = min(bound, closer + crowding[depth])
         # "Not above" and not "at most": a sum that is no number ends the branch, too.
         if not bound > low or (
             bound <= high
@@ -290,6 +313,8 @@ def branch(
         for y in range(beside):
             j = names[depth, start + 1 + y]
             new_gain[y] = gain[depth, start + 1 + y] + pairs[i, j]
+            if crowd_price > 0.0 and crowd[i] == crowd[j]:
+                new_gain[y] -= crowd_price
             hopes[y] = new_gain[y] + spare[depth, start + 1 + y]
         for c in range(label.shape[0]):
             g = label[c, i]
@@ -298,6 +323,8 @@ def branch(
                     if label[c, names[depth, start + 1 + y]] == g:
                         hopes[y] = -np.inf
         most = top_sum(hopes, beside, need - 1, top)
+        # What the pick clashes with is in the gains now, and was in the crowding of its level.
+        low, high = low - crowding[depth], high - crowding[depth]
         if not total + most > low or (
             total + most <= high
             and comes_too_late(
@@ -327,8 +354,12 @@ def branch(
             names[depth + 1], gain[depth + 1], stay, need - 1, least, most_of,
         )  # fmt: skip
         cost = 0.0
+        crowded = 0.0
         if stay >= need - 1 and P:
             cost = owed(w, need - 1, clashing[depth + 1], broken)
+            if crowd_price > 0.0:
+                crowded = crowd_price * least_crowding(crowd, names[depth + 1], stay, need - 1, seen)
+                cost += crowded
         if stay < need - 1 or total + most <= bar - slack + cost:
             put_back(i, label, used)
             wear(w, i, -1)
@@ -349,6 +380,7 @@ def branch(
             continue
         depth += 1
         num[depth], sums[depth], rests[depth], costs[depth] = stay, total, rest, cost
+        crowding[depth] = crowded
         entering = True
     return found, weights[n - 1] if found == n else -np.inf, True
 
@@ -384,6 +416,21 @@ def start_with(
             for k in range(left):
                 wear(w, picks[k], -1)
     return found
+
+
+@compiled
+@no_type_check
+def dearest_crowd(shelf, w, position, m, crowd):
+    """The price of the dearest preference whose clashes are crowds, which `crowd` then numbers; 0 if there is none."""
+    price = 0.0
+    tried = np.empty(m, np.int64)
+    for c in range(len(shelf.clash_of)):
+        worth = w.worth[shelf.clash_of[c]]
+        if not w.once[shelf.clash_of[c]] and worth > price and crowds_of(shelf.clash[c], position, m, tried):
+            price = worth
+            for i in range(m):
+                crowd[i] = tried[i]
+    return price
 
 
 @compiled
@@ -530,7 +577,14 @@ def search_brief(
         return found, weights[n - 1] if found == n else -np.inf, True
     if m < left:
         return found, -np.inf, True
+    crowd, crowd_price = np.zeros(m, np.int64), 0.0
+    if not first_only:
+        crowd_price = dearest_crowd(shelf, w, position, m, crowd)
+        for i in range(m):
+            for j in range(m):
+                if crowd_price > 0.0 and crowd[i] == crowd[j] and i != j:
+                    pairs[i, j] += crowd_price
     return branch(
-        shelf, w, pairs, label, room, position, guided, total, slack, deadline, first_only, must, taken, held,
-        base_sums, clashing, cards, weights, found,
+        shelf, w, pairs, crowd, crowd_price, label, room, position, guided, total, slack, deadline, first_only, must,
+        taken, held, base_sums, clashing, cards, weights, found,
     )  # fmt: skip
