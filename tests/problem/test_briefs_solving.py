@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Collection
 from itertools import combinations, permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -172,3 +174,21 @@ def test_why_not_costs_what_brute_force_says(seed: int, kinds: tuple[str, ...], 
             assert reason.cost == pytest.approx(ranked[0][1] - max(with_it), abs=1e-9)
         else:
             assert reason.blocking
+
+
+def test_the_example_of_a_shelf_keeps_its_brief(capsys: pytest.CaptureFixture[str]) -> None:
+    example = runpy.run_path(str(Path(__file__).resolve().parents[2] / "examples" / "brief.py"))
+    example["main"]()
+    assert "proven: True" in capsys.readouterr().out
+    items = example["shelf"]()
+    card = exactk.solve("score", k=4, items=items, constraints=example["BRIEF"])
+    chosen = [{name: items[name][p] for name in items} for p in card.positions]
+    assert chosen[0]["hero"]
+    assert not chosen[0]["sponsored"]
+    assert sum(item["sponsored"] for item in chosen) == 1
+    assert any(item["on_sale"] for item in chosen)
+    assert round(sum(item["price"] for item in chosen), 2) <= 200
+    assert len({item["category"] for item in chosen}) >= 3
+    alike = sum(a["colour"] == b["colour"] for a, b in combinations(chosen, 2))
+    assert card.value == pytest.approx(sum(item["score"] for item in chosen) - 0.1 * alike)
+    assert len(example["BRIEF"]) <= 8

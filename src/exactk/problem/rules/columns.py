@@ -87,7 +87,13 @@ def absent_values(values: np.ndarray) -> Bool[np.ndarray, "B N"]:
         return np.asarray(values != values, bool)
     if kind == "U":
         return np.asarray(values == "", bool)
-    return np.array([[is_missing(value) for value in row] for row in values], bool).reshape(values.shape)
+    flat = values.reshape(-1).tolist()
+    kinds = set(map(type, flat))
+    if kinds <= {bool, int}:
+        return np.zeros(values.shape, bool)
+    if kinds <= {bool, int, str}:
+        return np.array([value == "" for value in flat], bool).reshape(values.shape)
+    return np.array(list(map(is_missing, flat)), bool).reshape(values.shape)
 
 
 def judge_missing(

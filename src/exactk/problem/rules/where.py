@@ -216,6 +216,10 @@ def _flags(
     if values.dtype.kind == "b":
         return values
     yes = np.zeros(values.shape, bool)
+    listed = values[asked].tolist()
+    if set(map(type, listed)) <= {bool}:
+        yes[asked] = listed
+        return yes
     for b, n in np.argwhere(asked).tolist():
         value = values[b, n]
         plain = value.item() if isinstance(value, np.generic) else value
