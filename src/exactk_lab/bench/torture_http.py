@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -142,6 +143,8 @@ async def _ask(port: int, sent: Sent, outcomes: dict[str, Outcome]) -> None:
         reply = b""  # refused at the door while the body was still on its way
     finally:
         writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
     took = (perf_counter() - begun) * 1000
     outcome.ms.append(took)
     outcome.late_ms.append(took - sent.budget_ms)
