@@ -17,7 +17,7 @@ from exactk.problem.exact.matrix import is_bad
 from exactk.problem.exact.pairs import most_beside, overflows
 from exactk.problem.exact.partners import scan_partners, sort_falling, tighten, top_sum
 from exactk.problem.exact.places import best_order, best_row
-from exactk.problem.exact.pricing import at_price, place_prices, row_prices
+from exactk.problem.exact.pricing import at_price, place_prices, row_prices, rows_exclude
 from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, comes_too_late, offer
 from exactk.problem.exact.setup import binding_groups, count_in, put_back
 from exactk.problem.exact.wants import keeps_wants, owed, still_possible, wants_of, wear
@@ -575,7 +575,7 @@ def search_brief(
                 base_sums, first_only, cards, weights, found, card, full, order, leaf_clashing, broken, leaf_sums,
             )  # fmt: skip
         return found, weights[n - 1] if found == n else -np.inf, True
-    if m < left:
+    if m < left or (found == 0 and M > 0 and rows_exclude(w, base_sums, left)):
         return found, -np.inf, True
     crowd, crowd_price = np.zeros(m, np.int64), 0.0
     if not first_only:

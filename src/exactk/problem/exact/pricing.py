@@ -126,3 +126,21 @@ def row_prices(w, row_sums, hope, left, target, price):
                 moved = 0.0
             tried[r] = moved
     return least
+
+
+@compiled
+@no_type_check
+def rows_exclude(w, row_sums, left):
+    """Whether prices prove that no `left` candidates keep all rows: items worth nothing would come to less."""
+    M, m = w.coefficient.shape
+    price = np.empty(M)
+    least = row_prices(w, row_sums, np.zeros(m), left, -np.inf, price)
+    size = 0.0
+    for r in range(M):
+        largest = 0.0
+        for i in range(m):
+            largest = max(largest, abs(np.float64(w.coefficient[r, i])))
+        if price[r] != 0.0:
+            bound = w.lower[r] if price[r] > 0 else w.upper[r]
+            size += abs(price[r]) * (left * largest + abs(np.float64(bound)) + abs(np.float64(row_sums[r])))
+    return least < -1e-9 * size
