@@ -16,6 +16,7 @@ from torch import nn
 
 from exactk.atomic import atomic_folder
 from exactk.data.catalogue import Catalogue
+from exactk.data.dataset import SplitRecord
 from exactk.data.vocabulary import Vocabulary
 from exactk.engine.calibration import Calibration
 from exactk.errors import DataError
@@ -39,6 +40,7 @@ class Fitted:
     models: Models
     calibration: Calibration
     history: tuple[Figures, ...]
+    split: SplitRecord | None = None  # of the log it was trained on, so that judging it uses the same
 
 
 def save(fitted: Fitted, path: Path) -> None:
@@ -58,6 +60,7 @@ def save(fitted: Fitted, path: Path) -> None:
             "sizes": asdict(fitted.sizes),
             "card_size": fitted.card_size,
             "calibration": asdict(fitted.calibration),
+            "split": None if fitted.split is None else fitted.split._asdict(),
             "models": sorted(_modules(fitted.models)),
             "sha256": {file.name: sha256(file) for file in sorted(folder.iterdir())},
         }
@@ -89,6 +92,7 @@ def load(path: Path, device: torch.device) -> Fitted:
         models=models,
         calibration=Calibration(**described["calibration"]),
         history=tuple(json.loads(line) for line in history),
+        split=None if described.get("split") is None else SplitRecord(**described["split"]),
     )
 
 

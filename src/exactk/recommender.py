@@ -95,6 +95,7 @@ class Recommender:
             models=trained.models,
             calibration=trained.calibration,
             history=trained.history,
+            split=train.parted,
         )
         return self
 

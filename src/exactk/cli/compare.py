@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -24,6 +24,9 @@ def compare(
         [],
         "--model",
         help="A trained model to judge beside them; the table is left in it for the studio. May be repeated.",
+    ),
+    split: Literal["recorded", "random", "user", "time", "pair"] | None = typer.Option(
+        None, "--split", help="How to split; that of the models given, else as the folder has it."
     ),
     seeds: list[int] = typer.Option([0], "--seed", help="May be repeated."),
     trials: int = typer.Option(4, "--trials", min=1, help="Settings each method may try."),
@@ -54,13 +57,20 @@ def compare(
     from exactk.settings.config import QUICK, Budget
 
     named = [name for name in methods or methods_for(quick) if name not in skip]
-    chosen: list[Any] = [*named, *map(Existing.load, models)]
+    trained = [Existing.load(model) for model in models]
+    chosen: list[Any] = [*named, *trained]
+    dataset = Dataset.open(data)
+    parts = dataset.split(split)
+    for known in (one.split for one in trained if one.split is not None and split is None):
+        if parts[0].parted is not None and known.impressions == parts[0].parted.impressions:
+            parts = dataset.split(known.by, known.seed, known.valid, known.test)  # type: ignore[arg-type]
+            break
     folder = out or Path("runs") / f"compare-{data.resolve().name}{'-quick' * quick}"
     talk(f"results are kept in {folder}: the same command resumes where it was stopped")
     budget = QUICK if quick else Budget(trials=trials, epochs=epochs)
     try:
         found = run(
-            Dataset.open(data), chosen, seeds=seeds, out=folder, jobs=jobs, budget=budget, quick=quick,
+            parts, chosen, seeds=seeds, out=folder, jobs=jobs, budget=budget, quick=quick,
             max_test=max_test, limit_seconds=limit, run=not report_only,
         )  # fmt: skip
     except KeyboardInterrupt as stopped:  # the command line's library would say nothing

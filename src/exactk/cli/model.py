@@ -16,6 +16,7 @@ from exactk.cli.output import ADDRESS, RAY, emit, emit_json, emit_table, keep_js
 from exactk.errors import DataError, ExactKError, InputError
 
 if TYPE_CHECKING:
+    from exactk.data.dataset import Dataset, SplitRecord
     from exactk.settings.config import Config
 
 AT_ONCE = 256
@@ -89,8 +90,10 @@ def evaluate(
     model: Path = typer.Argument(help="A model folder (exactk train)."),
     data: Path = typer.Argument(help="A dataset folder."),
     part: Part = typer.Option("test", "--part", help="What to measure on."),
-    split: Split | None = typer.Option(None, "--split", help="As given to exactk train."),
-    seed: int = typer.Option(0, "--seed", help="As given to exactk train."),
+    split: Split | None = typer.Option(
+        None, "--split", help="Another split than the one the model was trained on, which it remembers."
+    ),
+    seed: int = typer.Option(0, "--seed", help="Of that other split."),
     keep: Path | None = typer.Option(None, "--keep", help="Add the figures, as a row, to this JSON file."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
@@ -106,8 +109,9 @@ def evaluate(
     from exactk.evaluation.truth import true_figures
     from exactk.recommender import Recommender
 
-    parts = dict(zip(("train", "valid", "test"), Dataset.open(data).split(split, seed=seed), strict=True))
     recommender = Recommender.load(model)
+    divided = split_of(recommender.fitted.split, Dataset.open(data), split, seed)
+    parts = dict(zip(("train", "valid", "test"), divided, strict=True))
     written: list[np.ndarray] = []
     judged: list[Dataset] = []
 
@@ -142,6 +146,30 @@ def evaluate(
             emit(
                 f"off-policy, {name}: clicked {estimate.interval.estimate:.4f} of the time ({low:.4f} to {high:.4f})"
             )
+
+
+def split_of(
+    trained: SplitRecord | None, dataset: Dataset, split: Split | None, seed: int
+) -> tuple[Dataset, Dataset, Dataset]:
+    """Train, valid, test as the model was trained; where another split is asked for, or none is known, it says so."""
+    asked = dataset.split(split, seed=seed)
+    here = asked[0].parted
+    assert here is not None
+    if trained is None:
+        talk(
+            "this model does not say how its log was split: rows it was trained on may be among those judged"
+        )
+    elif trained.impressions != here.impressions:
+        talk("this model was trained on other impressions: these are split as asked, or as the folder has it")
+    elif trained.cutoffs is not None:
+        talk(
+            f"this model was trained on a split at {', '.join(trained.cutoffs)}, which only Python can repeat"
+        )
+    elif split is None:
+        return dataset.split(trained.by, trained.seed, trained.valid, trained.test)  # type: ignore[arg-type]
+    elif trained != here:
+        talk(f"this model was trained by another split ({trained}): rows it was trained on are judged")
+    return asked
 
 
 @app.command("recommend")

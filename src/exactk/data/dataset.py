@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,11 +32,32 @@ from exactk.problem.batch import Batch
 from exactk.problem.rules.constraints import Constraint, Constraints
 
 
+class SplitRecord(NamedTuple):
+    """How a log was parted: which impressions (their checksum) and the arguments of `Dataset.split`."""
+
+    impressions: str
+    by: str | None
+    seed: int
+    valid: float
+    test: float
+    cutoffs: list[str] | None = None
+
+    def __str__(self) -> str:
+        return f"split {self.by or 'as the folder has it'}, seed {self.seed}"
+
+
 class Dataset:
     """Impressions of a folder: all of them, or those at `rows` (row numbers of impressions.parquet)."""
 
-    def __init__(self, folder: Folder, rows: Int64[np.ndarray, "R"], rules: ItemRules | None = None) -> None:
-        self.folder, self.rows = folder, rows
+    def __init__(
+        self,
+        folder: Folder,
+        rows: Int64[np.ndarray, "R"],
+        rules: ItemRules | None = None,
+        parted: SplitRecord | None = None,
+    ) -> None:
+        """`parted` tells how the rows were chosen, where `split` did that."""
+        self.folder, self.rows, self.parted = folder, rows, parted
         self._own_rules = rules
 
     @classmethod
@@ -110,7 +132,7 @@ class Dataset:
 
     def take(self, places: Int[np.ndarray, "P"] | Bool[np.ndarray, "R"] | slice) -> Dataset:
         """Some impressions of this view, in the order asked for."""
-        return Dataset(self.folder, self.rows[places], self._own_rules)
+        return Dataset(self.folder, self.rows[places], self._own_rules, self.parted)
 
     def demonstrations(self) -> Dataset:
         """The clicked cards only."""
@@ -119,7 +141,7 @@ class Dataset:
     def constrained(self, constraints: Constraints | Constraint | Sequence[Constraint]) -> Dataset:
         """The same impressions under other rules; graphs recorded in the folder are set aside."""
         rules = ItemRules(Constraints.of(constraints), self.path / FILES["items"])
-        return Dataset(self.folder, self.rows, rules)
+        return Dataset(self.folder, self.rows, rules, self.parted)
 
     def split(
         self,
@@ -131,7 +153,9 @@ class Dataset:
     ) -> tuple[Dataset, Dataset, Dataset]:
         """Train, valid, test: as recorded in the folder, else at random; or by "user", "time" or "pair"."""
         parts = split_rows(self.folder.index, self.rows, by, seed, valid, test, cutoffs)
-        train, validation, held_out = (Dataset(self.folder, rows, self._own_rules) for rows in parts)
+        moments = None if cutoffs is None else [str(moment) for moment in cutoffs]
+        record = SplitRecord(self.meta.checksums[FILES["impressions"]], by, seed, valid, test, moments)
+        train, validation, held_out = (Dataset(self.folder, rows, self._own_rules, record) for rows in parts)
         return train, validation, held_out
 
     def vocabulary(

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from exactk.data.dataset import Dataset
+from exactk.data.dataset import Dataset, SplitRecord
 from exactk.data.vocabulary import Vocabulary
 from exactk.errors import InputError
 from exactk.evaluation import offpolicy
@@ -58,6 +58,7 @@ class Existing:
     decider: CardPicker
     vocabulary: Vocabulary
     kind: str = "yours"
+    split: SplitRecord | None = None  # of the log it was trained on, where that is known
 
     @classmethod
     def of(cls, given: Any) -> Existing:
@@ -68,7 +69,8 @@ class Existing:
             raise InputError(f"a method is a name, module:function or a fitted recommender, not {given!r}")
         decider = given.decider
         known = isinstance(decider, Decider)
-        return cls("yours", as_served(decider.search) if known else decider, given.fitted.vocabulary)
+        served = as_served(decider.search) if known else decider
+        return cls("yours", served, given.fitted.vocabulary, split=getattr(given.fitted, "split", None))
 
     @classmethod
     def load(cls, folder: Path) -> Existing:
@@ -120,6 +122,7 @@ def compare(
         train, valid, test = data.split() if places else (data, data, data)
     else:
         train, valid, test = data
+    _refuse_other_split(existing, test)
     if quick:
         train, valid = (
             _thinned(view, rows) for view, rows in ((train, QUICK_ROWS), (valid, QUICK_ROWS // 4))
@@ -152,6 +155,17 @@ def compare(
     facts = {**_describe(train, valid, test, budget), **({} if run else {"made_earlier": older})}
     facts |= {"quick": True} if quick else {}
     return compared(entries, logged, optimum, facts, seeds, models)
+
+
+def _refuse_other_split(existing: Sequence[Existing], test: Dataset) -> None:
+    """A model that was trained by another split of this log would be judged on rows it knows."""
+    for one in existing:
+        here, trained = test.parted, one.split
+        if here and trained and here.impressions == trained.impressions and here != trained:
+            raise InputError(
+                f"{one.name} was trained by another split of this log ({trained}) than the one it would be judged on "
+                f"({here}); compare by its own"
+            )
 
 
 def _place(name: str) -> str:
