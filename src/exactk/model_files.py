@@ -13,6 +13,11 @@ from typing import Any
 from exactk.errors import DataError
 
 FORMAT = 1
+HELD = {
+    "config": dict, "constraints": dict, "sizes": dict, "card_size": int, "calibration": dict, "models": list,
+    "sha256": dict,
+}  # fmt: skip
+NO_SIZES = ("epochs", "batch_size", "patience", "seed")  # settings of training: they size no weight
 
 
 def checked_description(path: Path) -> dict[str, Any]:
@@ -27,12 +32,39 @@ def checked_description(path: Path) -> dict[str, Any]:
         raise DataError(f"{file} is damaged: {error}") from error
     if known != FORMAT:
         raise DataError(f"{file}: model format {known!r}; this exactk reads format {FORMAT}")
+    _refuse_absurd(file, described)
     for name, digest in described["sha256"].items():
         if not (path / name).is_file() or sha256(path / name) != digest:
             raise DataError(
                 f"{path / name} is missing or damaged: it is not the file that was saved with this model"
             )
     return described
+
+
+def _refuse_absurd(file: Path, described: dict[str, Any]) -> None:
+    """Refuse what no saved model says: parts of another kind, and sizes beyond all weights that there are.
+
+    Checked before anything of such a size is made: a network of 10^9 layers would never be.
+    """
+    for name, kind in HELD.items():
+        if not isinstance(described.get(name), kind) or isinstance(described[name], bool):
+            raise DataError(f"{file} is damaged: {name} is {described.get(name)!r:.80}")
+    if not isinstance(described.get("split"), dict | None):
+        raise DataError(f"{file} is damaged: split is {described['split']!r:.80}")
+    for name, value in described["calibration"].items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise DataError(f"{file} is damaged: calibration.{name} is {value!r:.80}")
+    weights = sum(one.stat().st_size for one in file.parent.glob("*.safetensors"))
+    sections = {"sizes": described["sizes"], "card_size": {"": described["card_size"]}, **described["config"]}
+    for section, settings in sections.items():
+        for name, value in settings.items() if isinstance(settings, dict) else ():
+            sizes_weights = section != "training" and name not in NO_SIZES
+            large = isinstance(value, int) and value > (weights if sizes_weights else 2**62)
+            if large or (section == "card_size" and value < 1):
+                told = f"{section}.{name}".rstrip(".")
+                raise DataError(
+                    f"{file} is damaged: {told} is {value:,}, which fits none of the weights beside it"
+                )
 
 
 def sha256(path: Path) -> str:

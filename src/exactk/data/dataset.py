@@ -154,7 +154,9 @@ class Dataset:
         """Train, valid, test: as recorded in the folder, else at random; or by "user", "time" or "pair"."""
         parts = split_rows(self.folder.index, self.rows, by, seed, valid, test, cutoffs)
         moments = None if cutoffs is None else [str(moment) for moment in cutoffs]
-        record = SplitRecord(self.meta.checksums[FILES["impressions"]], by, seed, valid, test, moments)
+        record = SplitRecord(
+            str(self.meta.checksums[FILES["impressions"]]["sha256"]), by, seed, valid, test, moments
+        )
         train, validation, held_out = (Dataset(self.folder, rows, self._own_rules, record) for rows in parts)
         return train, validation, held_out
 

@@ -174,6 +174,8 @@ def _read_description(home: Path) -> _Description:
 
 
 def _place(draft: Path, home: Path) -> None:
+    if home.is_dir() and not (home / "index.json").is_file():  # what is left of one that was damaged
+        shutil.rmtree(home, ignore_errors=True)
     try:
         draft.rename(home)
     except OSError:

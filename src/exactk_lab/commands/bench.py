@@ -27,6 +27,7 @@ BENCHMARKS = {
     "soak": "the service's memory over half an hour of steady load",
     "scale": "training and scoring with one and two workers on Ray, and what large vocabularies take",
     "footprint": "bytes installed, seconds of first answers, memory of a worker",
+    "torture": "hostile inputs at every door: hangs, tracebacks, wrong cards",
     "trust": "off-policy estimates beside the truth",
 }
 ON_GPU = ("train",)
