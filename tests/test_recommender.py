@@ -399,3 +399,16 @@ def test_on_a_world_a_judge_adds_what_cards_are_truly_worth(tmp_path: Path) -> N
     assert figures["true_value"] == pytest.approx(truth.value(asked.users, chosen).mean())
     assert figures["optimum"] == pytest.approx(truth.optimum(*asked).value.mean())
     assert figures["valid"] == 1
+
+
+def test_a_request_that_cannot_be_used_leaves_the_others_their_cards() -> None:
+    good = Request("u1", tuple(CANDIDATES), 3)
+    bad = [Request("u1", ("i0", "i0", "i1"), 2), Request("u1", ("i0",), 3), Request(7, tuple(CANDIDATES), 3)]
+    recommender = fitted("pair_value")
+    answers = recommender.recommend_many([good, bad[0], good, bad[1], bad[2]], infeasible="return")
+    alone = recommender.recommend_many([good])[0]
+    assert [answers[0].items, answers[2].items] == [alone.items, alone.items]
+    assert [isinstance(answers[place], InputError) for place in (1, 3, 4)] == [True] * 3
+    assert "is there twice" in str(answers[1])
+    with pytest.raises(InputError):
+        recommender.recommend_many([good, bad[0]])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -137,10 +138,26 @@ class Recommender:
         explain: bool = False,
         infeasible: Literal["raise", "return"] = "raise",
     ) -> list[Any]:
-        """Cards of many requests, each as if asked alone; "return" puts an InfeasibleError in the place of a card."""
+        """Cards of many requests, each as if asked alone.
+
+        "return" puts the InfeasibleError of a request that has no card, or the InputError of one that cannot be used,
+        in the place of its card.
+        """
         fitted = self.fitted
         rules = fitted.constraints if constraints is None else Constraints.of(constraints)
-        batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue)
+        try:
+            batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue)
+        except InputError as error:
+            if infeasible == "raise" or not requests:
+                raise
+            if len(requests) == 1:
+                return [InputError(getattr(error, "reason", str(error)))]
+            halves = (
+                requests[: len(requests) // 2],
+                requests[len(requests) // 2 :],
+            )  # the fault is in one of them
+            ask = partial(self.recommend_many, constraints=rules, relax=relax, explain=explain)
+            return [answer for half in halves for answer in ask(half, infeasible=infeasible)]
         asked = settled(Asked(tuple(requests), batch, rules, fitted.catalogue), tuple(relax))
         failed = [error for error in asked.errors if error is not None]
         if failed and infeasible == "raise":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import ADDRESS, RAY, emit, emit_json, emit_table, keep_json, plain, talk
+from exactk.cli.output import ADDRESS, RAY, emit, emit_json, emit_table, keep_json, kept_file, plain, talk
 from exactk.errors import DataError, ExactKError, InputError
 
 if TYPE_CHECKING:
@@ -205,9 +205,8 @@ def recommend(
         answers += [_answer(place, answer) for (place, _), answer in zip(chunk, found, strict=True)]
     failed = sum("error" in answer for answer in answers)
     if out is not None:
-        out.write_text(
-            "".join(json.dumps(plain(a), ensure_ascii=False) + "\n" for a in answers), encoding="utf-8"
-        )
+        with kept_file(out, requests, rules) as lines:
+            lines.writelines(json.dumps(plain(a), ensure_ascii=False) + "\n" for a in answers)
         talk(f"written: {out}")
     if as_json:
         emit_json({"cards": answers, "requests": len(answers), "infeasible": failed})
@@ -215,7 +214,7 @@ def recommend(
         for answer in answers:
             emit(json.dumps(plain(answer), ensure_ascii=False))
     if failed:
-        talk(f"{failed} of {len(answers)} requests have no valid card")
+        talk(f"{failed} of {len(answers)} requests have no card")
         raise typer.Exit(2)
 
 
