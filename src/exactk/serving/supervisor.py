@@ -25,7 +25,7 @@ from uvicorn.config import STARTUP_FAILURE
 log = logging.getLogger("exactk.serving")
 
 TICK_SECONDS = 0.1
-STARTUP_SECONDS = 120.0  # a worker that compiles kernels on a busy machine is slow, not stuck
+STARTUP_SECONDS = 600.0  # the very first worker compiles kernels: minutes on a busy machine, and not stuck
 LONGEST_PAUSE = 5.0  # between two attempts to start a worker that dies before it is ready
 LAST_WORDS_SECONDS = 0.3  # for a stuck worker to write down where each of its threads is
 SPAWN = multiprocessing.get_context("spawn")
