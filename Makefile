@@ -37,7 +37,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 $(STAMP): EXTRAS = dev
-$(DEMO): EXTRAS = plot
+$(DEMO): EXTRAS = learn,plot
 # torch is installed first and alone: a range would bring the GPU build on machines that have none.
 $(STAMP) $(DEMO): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "exactk needs Python 3.11 or newer: make PYTHON=/path/to/python3"; exit 2; }

@@ -15,13 +15,15 @@ import pytest
 import torch
 
 from card_logs import write_log
-from exactk.data import Dataset, Meta
+from exactk.data.dataset import Dataset
 from exactk.data.requests import Request
+from exactk.data.table import Meta
 from exactk.data.world.world import World, world
 from exactk.errors import ConfigError, DataError, InfeasibleError, InputError
 from exactk.evaluation.truth import true_figures
 from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import fit
+from exactk.learning.phases import Models
 from exactk.problem.rules.constraints import AtMost, Constraints, Distinct, MinimumGap
 from exactk.problem.solving import Card
 from exactk.recommender import NotFittedError, Recommender
@@ -84,12 +86,11 @@ def fitted(model: str) -> Recommender:
 
 
 def weights(recommender: Recommender) -> dict[str, bytes]:
-    models = recommender.fitted.models
     return {
-        f"{kind}.{name}": t.numpy().tobytes()
-        for kind, module in (("policy", models.policy), ("value", models.value))
-        if module is not None
-        for name, t in module.state_dict().items()
+        f"{kind}.{name}": array.tobytes()
+        for kind, held in recommender.fitted.weights._asdict().items()
+        if held is not None
+        for name, array in held.items()
     }
 
 
@@ -203,12 +204,11 @@ def test_a_batch_is_answered_by_positions(model: str) -> None:
 
 def test_a_policys_cards_are_written_by_compiled_code_and_are_the_models_own() -> None:
     recommender = fitted("policy")
-    writer = recommender.decider.search
-    assert isinstance(writer, PolicyWriter)
-    assert writer.by_beam is not None
+    policy = Models.of(recommender.fitted).policy
+    assert policy is not None
     batch = next(data().batches(recommender.fitted.vocabulary, 64))
-    wanted = replace(writer, by_beam=None).recommend(TensorBatch.of(batch))
-    assert np.array_equal(recommender.recommend_batch(batch), wanted.numpy())
+    wanted = PolicyWriter(policy, policy.config).recommend(TensorBatch.of(batch))
+    assert np.array_equal(recommender.recommend_batch(batch), wanted.sort(1).values.numpy())
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -355,7 +355,7 @@ def test_cards_that_were_all_clicked_teach_no_reward(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"training\.alpha=1"):
         Recommender(tiny("policy")).fit(only, show=False)
     supervised = Recommender(tiny("policy", "training.alpha=1")).fit(only, show=False)
-    assert supervised.fitted.models.value is None
+    assert supervised.fitted.weights.value is None
     assert len(supervised.recommend("u1", CANDIDATES, 3).items) == 3
 
 

@@ -132,7 +132,14 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+        try:
+            value = getattr(import_module(_HOMES[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise import_module("exactk.errors").MissingExtraError(
+                f"exactk.{name} learns, which needs torch: pip install 'exactk[learn]'"
+            ) from error
         globals()[name] = value
         return value
     raise AttributeError(f"module 'exactk' has no attribute {name!r}")

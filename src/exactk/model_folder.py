@@ -8,23 +8,25 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
+import numpy as np
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import nn
+from safetensors.numpy import load_file, save_file
 
 from exactk.atomic import atomic_folder
 from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import SplitRecord
 from exactk.data.vocabulary import Vocabulary
 from exactk.engine.calibration import Calibration
+from exactk.engine.decide import ModelWeights
+from exactk.engine.shapes import shapes_of
 from exactk.errors import DataError
-from exactk.learning.phases import Models
-from exactk.learning.progress import Figures
 from exactk.model_files import FORMAT, checked_description, sha256
 from exactk.problem.rules.constraints import Constraints
 from exactk.settings.config import Config, InputSizes
+
+Figures = dict[str, Any]  # what training told at one moment
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Fitted:
     catalogue: Catalogue
     sizes: InputSizes
     card_size: int
-    models: Models
+    weights: ModelWeights
     calibration: Calibration
     history: tuple[Figures, ...]
     split: SplitRecord | None = None  # of the log it was trained on, so that judging it uses the same
@@ -48,9 +50,10 @@ def save(fitted: Fitted, path: Path) -> None:
     with atomic_folder(path) as folder:
         fitted.vocabulary.save(folder)
         fitted.catalogue.save(folder)
-        for name, module in _modules(fitted.models).items():
-            weights = {key: t.detach().cpu().contiguous().clone() for key, t in module.state_dict().items()}
-            save_file(weights, folder / f"{name}.safetensors")
+        kept = {name: part for name, part in fitted.weights._asdict().items() if part is not None}
+        for name, weights in kept.items():
+            arrays = {key: np.asarray(array, order="C") for key, array in weights.items()}
+            save_file(arrays, folder / f"{name}.safetensors")
         lines = "".join(json.dumps(figures) + "\n" for figures in fitted.history)
         (folder / "history.jsonl").write_text(lines, encoding="utf-8")
         described = {
@@ -61,26 +64,31 @@ def save(fitted: Fitted, path: Path) -> None:
             "card_size": fitted.card_size,
             "calibration": asdict(fitted.calibration),
             "split": None if fitted.split is None else fitted.split._asdict(),
-            "models": sorted(_modules(fitted.models)),
+            "models": sorted(kept),
             "sha256": {file.name: sha256(file) for file in sorted(folder.iterdir())},
         }
         (folder / "config.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
 
 
-def load(path: Path, device: torch.device) -> Fitted:
+def load(path: Path) -> Fitted:
     """Read what `save` wrote, now or by an older exactk; anything missing or damaged is refused by name."""
     described = checked_description(path)
     config = Config.from_dict(described["config"])
-    sizes = InputSizes.from_dict(described["sizes"])
-    models = Models.untrained(config, sizes, described["card_size"], "value" in described["models"]).to(
-        device
-    )
-    for name, module in _modules(models).items():
+    weights = {}
+    for name in described["models"]:
         try:
-            module.load_state_dict(load_file(path / f"{name}.safetensors"))
-        except (OSError, SafetensorError, RuntimeError) as error:
-            raise DataError(f"{path / name}.safetensors does not fit this model: {error}") from error
-        module.eval()
+            weights[name] = load_file(path / f"{name}.safetensors")
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"{path / name}.safetensors cannot be read: {error}") from error
+    sizes, card_size = InputSizes.from_dict(described["sizes"]), described["card_size"]
+    for name, shapes in shapes_of(config, sizes, card_size).items():
+        held = {key: array.shape for key, array in weights.get(name, {}).items()}
+        if held != shapes and (held or name == "policy" or config.model != "policy"):
+            odd = min(key for key, _ in held.items() ^ shapes.items())
+            raise DataError(
+                f"{path / name}.safetensors does not fit this model: {odd} is {held.get(odd, 'missing')}, "
+                f"its settings ask for {shapes.get(odd, 'none')}"
+            )
     history = (path / "history.jsonl").read_text(encoding="utf-8").splitlines()
     return Fitted(
         config=config,
@@ -88,13 +96,9 @@ def load(path: Path, device: torch.device) -> Fitted:
         vocabulary=Vocabulary.load(path),
         catalogue=Catalogue.load(path),
         sizes=sizes,
-        card_size=described["card_size"],
-        models=models,
+        card_size=card_size,
+        weights=ModelWeights(**weights),
         calibration=Calibration(**described["calibration"]),
         history=tuple(json.loads(line) for line in history),
         split=None if described.get("split") is None else SplitRecord(**described["split"]),
     )
-
-
-def _modules(models: Models) -> dict[str, nn.Module]:
-    return {name: m for name, m in (("policy", models.policy), ("value", models.value)) if m is not None}

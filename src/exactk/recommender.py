@@ -10,36 +10,30 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from jaxtyping import Int
-from torch import Tensor
 
 from exactk import model_folder
 from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
-from exactk.engine.decode.decoder import CompiledDecoder
-from exactk.errors import ConfigError, ExactKError, InputError
+from exactk.engine.decide import Decider, Decision, decider_of
+from exactk.engine.reasons import Asked, card_of, settled, why_not
+from exactk.errors import ExactKError, InputError, MissingExtraError
 from exactk.evaluation import metrics
-from exactk.learning import phases, progress, ranks
-from exactk.learning.decide import Decider, Decision, PairValueSearch, PolicyWriter
-from exactk.models.ensemble import SearchableValue
-from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card
-from exactk.reasons import Asked, settled, why_not
 from exactk.settings.config import Config
 from exactk.settings.presets import preset
-from exactk.tensors import TensorBatch
+
+if TYPE_CHECKING:
+    from exactk.learning import progress
 
 # Further figures of cards at places of a view, one number per request.
 Judge = Callable[[Dataset, Int[np.ndarray, "B"], Int[np.ndarray, "B K"]], dict[str, np.ndarray]]
-
-PROVE_SECONDS = 0.05  # per request, for the bound of a card that a policy wrote
 
 
 class NotFittedError(ExactKError):
@@ -56,7 +50,7 @@ class Recommender:
         self.config = preset(config) if isinstance(config, str) else config
         self.constraints = None if constraints is None else Constraints.of(constraints)
         self._fitted: model_folder.Fitted | None = None
-        self._compiled: CompiledDecoder | None = None
+        self._decider: Decider | None = None
 
     def fit(
         self,
@@ -73,6 +67,7 @@ class Recommender:
         nothing had happened. `show`: a progress bar on stderr. `track`: TensorBoard and MLflow, if installed.
         Started by torchrun (or on Ray), the processes train one model together, each on its share of every batch.
         """
+        phases, progress, ranks = _learning()
         train, valid = self._under_rules(train), None if valid is None else self._under_rules(valid)
         place = None if folder is None else Path(folder)
         vocabulary = train.vocabulary(
@@ -81,24 +76,25 @@ class Recommender:
             columns=self.config.model == "card_value",  # nothing else reads them
         )
         with ranks.joined(phases.chosen_device(self.config)) as told, ExitStack() as listening:
-            listeners = _listeners(place, show, track) if told.first else []
+            listeners = _listeners(progress, place, show, track) if told.first else []
             for listener in listeners:
                 listening.callback(listener.close)
             run = phases.Run(place, resume, listeners)
             trained = phases.train(self.config, train, valid, vocabulary, card_figures, run)
-        self._fitted = model_folder.Fitted(
-            config=self.config,
-            constraints=Constraints.of([]) if train.constraints is None else train.constraints,
-            vocabulary=vocabulary,
-            catalogue=Catalogue.of(train),
-            sizes=trained.sizes,
-            card_size=phases.card_size_of(train),
-            models=trained.models,
-            calibration=trained.calibration,
-            history=trained.history,
-            split=train.parted,
+        return self._with(
+            model_folder.Fitted(
+                config=self.config,
+                constraints=Constraints.of([]) if train.constraints is None else train.constraints,
+                vocabulary=vocabulary,
+                catalogue=Catalogue.of(train),
+                sizes=trained.sizes,
+                card_size=int(train.meta.K or 1),
+                weights=trained.models.weights,
+                calibration=trained.calibration,
+                history=trained.history,
+                split=train.parted,
+            )
         )
-        return self
 
     def recommend(
         self,
@@ -113,20 +109,24 @@ class Recommender:
         attributes: Mapping[Any, Mapping[str, Any]] | None = None,
         user_features: Sequence[float] | None = None,
         explain: bool = False,
+        prove_seconds: float = 0.0,
     ) -> Card:
         """The card of k candidates for one user, by external ids; unknown users and items are no error.
 
         `value` is the calibrated click probability, `bound` what no valid card exceeds (infinite: unknown).
         constraints: other rules for this request; include, exclude: ids that must, must not be chosen; relax: rules
         that may be let go, in this order; attributes: what to know of items the model has not met; explain: say why
-        each other candidate is not in the card.
+        each other candidate is not in the card; prove_seconds: how long a bound may be sought for a card that a policy
+        wrote, where its reward is a pair value (a pair value's own card is proven best anyway).
         """
         size = self.fitted.card_size if k is None else k
         sent = None if user_features is None else tuple(user_features)
         request = Request(
             user, _ids(candidates), size, tuple(include), tuple(exclude), attributes or {}, sent
         )
-        card: Card = self.recommend_many([request], constraints=constraints, relax=relax, explain=explain)[0]
+        card: Card = self.recommend_many(
+            [request], constraints=constraints, relax=relax, explain=explain, prove_seconds=prove_seconds
+        )[0]
         return card
 
     def recommend_many(
@@ -137,6 +137,7 @@ class Recommender:
         relax: Sequence[Any] = (),
         explain: bool = False,
         infeasible: Literal["raise", "return"] = "raise",
+        prove_seconds: float = 0.0,
     ) -> list[Any]:
         """Cards of many requests, each as if asked alone.
 
@@ -156,7 +157,13 @@ class Recommender:
                 requests[: len(requests) // 2],
                 requests[len(requests) // 2 :],
             )  # the fault is in one of them
-            ask = partial(self.recommend_many, constraints=rules, relax=relax, explain=explain)
+            ask = partial(
+                self.recommend_many,
+                constraints=rules,
+                relax=relax,
+                explain=explain,
+                prove_seconds=prove_seconds,
+            )
             return [answer for half in halves for answer in ask(half, infeasible=infeasible)]
         asked = settled(Asked(tuple(requests), batch, rules, fitted.catalogue), tuple(relax))
         failed = [error for error in asked.errors if error is not None]
@@ -165,13 +172,12 @@ class Recommender:
         answers: list[Any] = list(asked.errors)
         open_rows = [b for b, error in enumerate(asked.errors) if error is None]
         if open_rows:
-            rows = asked.batch.rows(np.array(open_rows))
-            decision = self.decide(rows, PROVE_SECONDS)
+            decision = self.decide(asked.batch.rows(np.array(open_rows)), prove_seconds)
             for row, b in enumerate(open_rows):
-                card = self._card(requests[b], decision, row, asked.relaxed[b])
+                card = card_of(requests[b], decision, row, fitted.calibration, asked.relaxed[b])
                 if explain:
                     card = replace(
-                        card, reasons=why_not(asked, b, card, fitted.models.value, fitted.calibration)
+                        card, reasons=why_not(asked, b, card, self.decider.value, fitted.calibration)
                     )
                 answers[b] = card
         return answers
@@ -182,9 +188,8 @@ class Recommender:
 
     def decide(self, batch: Batch, prove_seconds: float = 0.0) -> Decision:
         """Cards of a batch with the logit of their value and its proven bound."""
-        return self.decider.decide(batch, prove_seconds)
+        return self.decider.decide(batch, prove_seconds=prove_seconds)
 
-    @torch.no_grad()
     def evaluate(self, test: Dataset, batch_size: int = 512, judge: Judge | None = None) -> dict[str, float]:
         """P@K and HR@K over the clicked cards, mean estimated value, the share of valid cards; what a judge adds.
 
@@ -192,7 +197,7 @@ class Recommender:
         """
         test = self._under_rules(test)
         told: dict[str, list[np.ndarray]] = {}
-        view = phases.solvable(test, self.fitted.vocabulary)
+        view = test.solvable(self.fitted.vocabulary)
         for number, batch in enumerate(view.batches(self.fitted.vocabulary, batch_size)):
             decision = self.decide(batch)
             figures = card_figures(decision.cards, batch)
@@ -210,12 +215,10 @@ class Recommender:
         model_folder.save(self.fitted, Path(path))
 
     @classmethod
-    def load(cls, path: Path | str, device: str = "cpu") -> Recommender:
+    def load(cls, path: Path | str) -> Recommender:
         """Read a model folder, of this or any earlier format."""
-        fitted = model_folder.load(Path(path), torch.device(device))
-        recommender = cls(fitted.config, fitted.constraints)
-        recommender._fitted = fitted
-        return recommender
+        fitted = model_folder.load(Path(path))
+        return cls(fitted.config, fitted.constraints)._with(fitted)
 
     @property
     def fitted(self) -> model_folder.Fitted:
@@ -229,53 +232,26 @@ class Recommender:
     @property
     def decider(self) -> Decider:
         """The model and its search, as compared with all other recommenders: `decider.recommend(batch)`."""
-        models, config = self.fitted.models, self.fitted.config
-        if models.policy is not None:
-            by_beam = self._compiled_beam(models.policy) if self.device.type == "cpu" else None
-            writer = PolicyWriter(models.policy, config.policy, models.value, by_beam)
-            return Decider(writer, self.device)
-        if not isinstance(models.value, SearchableValue):
-            raise ConfigError("this model has neither a policy nor a value to search")
-        return Decider(PairValueSearch(models.value, config.pair_value), self.device)
+        assert self.fitted is not None
+        assert self._decider is not None
+        return self._decider
 
     @property
-    def history(self) -> tuple[progress.Figures, ...]:
+    def history(self) -> tuple[model_folder.Figures, ...]:
         """What was reported during training, in order: rows for learning curves."""
         return self.fitted.history
 
-    @property
-    def device(self) -> torch.device:
-        """Where the models are."""
-        models = self.fitted.models
-        module = models.policy if models.policy is not None else models.value
-        assert module is not None
-        return next(module.parameters()).device
-
-    def _compiled_beam(self, policy: Policy) -> Callable[[TensorBatch], Int[Tensor, "B K"]]:
-        """The policy's beam as compiled code, its weights packed once."""
-        if self._compiled is None or self._compiled.policy is not policy:
-            self._compiled = CompiledDecoder(policy)
-        compiled = self._compiled
-        return lambda batch: torch.from_numpy(compiled.recommend(batch.arrays()))
+    def _with(self, fitted: model_folder.Fitted) -> Recommender:
+        """This recommender, having learned that."""
+        self._fitted = fitted
+        self._decider = decider_of(fitted.config, fitted.weights, fitted.sizes, fitted.card_size)
+        return self
 
     def _under_rules(self, data: Dataset) -> Dataset:
         """The same impressions under this recommender's rules; graphs recorded for the same rules are kept."""
         if self.constraints is None or self.constraints == data.constraints:
             return data
         return data.constrained(self.constraints)
-
-    def _card(self, request: Request, decision: Decision, row: int, relaxed: tuple[str, ...]) -> Card:
-        positions = tuple(p for p in decision.cards[row].tolist() if p >= 0)
-        value, bound = (self.fitted.calibration.one(float(t[row])) for t in (decision.logit, decision.bound))
-        proven = bool(np.isfinite(decision.bound[row]))
-        return Card(
-            items=tuple(request.candidates[p] for p in positions),
-            positions=positions,
-            value=value,
-            bound=bound if proven else float("inf"),
-            optimal=proven and bound - value <= 1e-9,
-            relaxed=relaxed,
-        )
 
 
 def card_figures(cards: Int[np.ndarray, "B K"], batch: Batch) -> dict[str, np.ndarray]:
@@ -295,7 +271,16 @@ def _ids(candidates: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(item.item() if isinstance(item, np.generic) else item for item in candidates)
 
 
-def _listeners(folder: Path | None, show: bool, track: bool) -> list[progress.Listener]:
+def _learning() -> tuple[Any, Any, Any]:
+    """What teaches, where it is installed."""
+    try:
+        from exactk.learning import phases, progress, ranks
+    except ImportError as error:
+        raise MissingExtraError("training needs torch: pip install 'exactk[learn]'") from error
+    return phases, progress, ranks
+
+
+def _listeners(progress: Any, folder: Path | None, show: bool, track: bool) -> list[progress.Listener]:
     listeners: list[progress.Listener] = [progress.ProgressBar()] if show else []
     if folder is not None:
         listeners.append(progress.MetricsFile(folder / "metrics.jsonl"))

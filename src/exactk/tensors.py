@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from exactk.problem.batch import Batch
 from exactk.problem.brief import Brief
@@ -112,3 +112,8 @@ class TensorBatch:
 
 def _array(tensor: Tensor, kind: type[np.generic]) -> np.ndarray:
     return tensor.cpu().numpy().astype(kind, copy=False)
+
+
+def arrays_of(module: nn.Module) -> dict[str, np.ndarray]:
+    """A network's weights by name, as arrays: on the CPU the very same memory."""
+    return {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}

@@ -31,7 +31,7 @@ from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.settings.config import Config, InputSizes
 from exactk.settings.presets import preset
-from exactk.tensors import TensorBatch
+from exactk.tensors import TensorBatch, arrays_of
 
 VALID_REQUESTS = 4000
 AT_ONCE = 2048
@@ -45,14 +45,14 @@ def policy_config(value: Config, overrides: list[str]) -> Config:
 def pack(data: Path, model: Path, out: Path, overrides: list[str]) -> None:
     """Requests, the best card of each under the model's pair value, and the model itself, as plain arrays."""
     from exactk.data.dataset import Dataset
-    from exactk.learning.phases import solvable
+    from exactk.learning.phases import Models
     from exactk.recommender import Recommender
 
     fitted = Recommender.load(model).fitted
-    value = fitted.models.value
+    value = Models.of(fitted).value
     if not isinstance(value, PairValue):
         raise InputError(f"{model} holds no pair value: train it with --set model=pair_value")
-    train, valid, _ = (solvable(view, fitted.vocabulary) for view in Dataset.open(data).split())
+    train, valid, _ = (view.solvable(fitted.vocabulary) for view in Dataset.open(data).split())
     arrays: dict[str, np.ndarray] = {}
     sizes = fitted.sizes
     tables = {
@@ -182,7 +182,7 @@ def phase_2(policy: Policy, value: PairValue, config: Config, shown: Packed, hel
     def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:
         return policy_step(policy, value, training, batch, progress, generator)
 
-    writer = PolicyWriter(policy, config.policy, value)
+    writer = PolicyWriter(policy, config.policy)
 
     def validate() -> dict[str, float]:
         rewards: dict[str, list[Tensor]] = {"reward": [], "best_reward": []}
@@ -217,16 +217,16 @@ def unpack(model: Path, trained: Path, out: Path) -> None:
     from exactk import model_folder
     from exactk.learning.phases import Models
 
-    fitted = model_folder.load(model, torch.device("cpu"))
+    fitted = model_folder.load(model)
     with np.load(trained) as file:
         note = json.loads(str(file["note"]))
         config = Config.from_dict(note["config"])
-        value = fitted.models.value
+        value = Models.of(fitted).value
         policy = Policy(config.policy, fitted.sizes, value=value if isinstance(value, PairValue) else None)
         policy.load_state_dict({n: torch.from_numpy(file[n]) for n in file.files if n != "note"})
-    models = Models(policy.eval(), fitted.models.value)
+    weights = fitted.weights._replace(policy=arrays_of(policy))
     history = (*fitted.history, *note["history"])
-    model_folder.save(replace(fitted, config=config, models=models, history=history), out)
+    model_folder.save(replace(fitted, config=config, weights=weights, history=history), out)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ import torch
 from numba import njit
 
 from exactk.engine.arithmetic import additive, normed, product, raised, softmax
-from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.engine.packing import aligned
 from exactk.errors import InfeasibleError, InputError
+from exactk.learning.compiled import compiled_decoder
 from exactk.models.policy import Policy
-from exactk.search import Feasible, beam
+from exactk.search import Feasible, beam, log_prob
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
 from exactk_lab.bench.made import made_batch, made_policy, ruled_batch
@@ -37,7 +37,7 @@ def test_cards_are_the_models_own_whatever_the_rules(num_candidates: int, longes
     policy = made_policy(3)
     batch = ruled_batch(150, num_candidates, longest, seed=longest)
     assert len(batch) > 120
-    assert torch.equal(cards_by(CompiledDecoder(policy), batch), by_model(policy, batch))
+    assert torch.equal(cards_by(compiled_decoder(policy), batch), by_model(policy, batch))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_cards_are_the_models_own_whatever_the_rules(num_candidates: int, longes
 def test_networks_of_other_sizes_decode_alike(settings: dict[str, Any]) -> None:
     policy = small_policy(**settings)
     batch = ruled_batch(60, 18, 4, seed=1, sizes=SMALL)
-    assert torch.equal(cards_by(CompiledDecoder(policy), batch), by_model(policy, batch))
+    assert torch.equal(cards_by(compiled_decoder(policy), batch), by_model(policy, batch))
 
 
 def test_affinity_is_added_to_the_scores_of_every_step() -> None:
@@ -66,10 +66,10 @@ def test_affinity_is_added_to_the_scores_of_every_step() -> None:
     batch = batch_of(~torch.eye(4, dtype=torch.bool)[None], 2, item=torch.tensor([[5, 9, 1, 7]]))
     with torch.no_grad():
         policy.affinity.items.weight[:, -1] = 100.0 * torch.arange(200)  # the higher the id, the better liked
-    assert cards_by(CompiledDecoder(policy), batch).tolist() == [[1, 3]]
+    assert cards_by(compiled_decoder(policy), batch).tolist() == [[1, 3]]
     beyond = batch_of(graph_of(3, [(0, 1)])[None], 2, item=torch.tensor([[1, 2, 200]]))
     with pytest.raises(InputError, match=r"items 0\.\.199"):
-        cards_by(CompiledDecoder(policy), beyond)
+        cards_by(compiled_decoder(policy), beyond)
 
 
 @pytest.mark.parametrize("affinity", [0, 8], ids=["network alone", "with affinity"])
@@ -83,9 +83,9 @@ def test_features_are_read_as_the_model_reads_them(inputs: str, affinity: int) -
     fields["user_features"] = torch.randn(40, 3, generator=generator)
     fields["item_features"] = torch.randn(40, 21, 7, generator=generator)
     batch = TensorBatch(**fields)
-    assert torch.equal(cards_by(CompiledDecoder(policy), batch), by_model(policy, batch))
+    assert torch.equal(cards_by(compiled_decoder(policy), batch), by_model(policy, batch))
     with pytest.raises(InputError, match="features"):
-        cards_by(CompiledDecoder(policy), plain)
+        cards_by(compiled_decoder(policy), plain)
 
 
 def test_a_beam_wider_than_the_sets_takes_their_other_orders() -> None:
@@ -93,20 +93,20 @@ def test_a_beam_wider_than_the_sets_takes_their_other_orders() -> None:
     for seed in range(8):
         policy = small_policy(seed, beam=9)
         batch = made_batch(8, 4, 3, 1.0, seed, SMALL)
-        assert torch.equal(cards_by(CompiledDecoder(policy), batch), by_model(policy, batch))
+        assert torch.equal(cards_by(compiled_decoder(policy), batch), by_model(policy, batch))
 
 
 def test_equal_scores_go_to_the_lower_position() -> None:
     policy = small_policy()
     alike = batch_of(~torch.eye(6, dtype=torch.bool)[None], 3, item=torch.full((1, 6), 4))
-    assert cards_by(CompiledDecoder(policy), alike).tolist() == [[0, 1, 2]]
+    assert cards_by(compiled_decoder(policy), alike).tolist() == [[0, 1, 2]]
 
 
 def test_threads_and_batches_change_nothing() -> None:
     policy = small_policy()
     batch = ruled_batch(40, 20, 4, seed=2, sizes=SMALL)
-    alone = CompiledDecoder(policy, threads=1)
-    together = cards_by(CompiledDecoder(policy, threads=2), batch)
+    alone = compiled_decoder(policy, threads=1)
+    together = cards_by(compiled_decoder(policy, threads=2), batch)
     assert torch.equal(cards_by(alone, batch), together)
     for b in range(0, len(batch), 5):
         card = cards_by(alone, batch.rows(slice(b, b + 1)))[0]
@@ -120,33 +120,85 @@ def test_a_request_without_a_card_is_refused_by_number() -> None:
     )
     batch = batch_of(torch.stack([feasible, triangle_free]), 3)
     with pytest.raises(InfeasibleError, match=r"request 1 .* no 3 of its 4"):
-        cards_by(CompiledDecoder(small_policy()), batch)
-    assert sorted(cards_by(CompiledDecoder(small_policy()), batch.rows(slice(0, 1)))[0].tolist()) == [0, 1, 2]
+        cards_by(compiled_decoder(small_policy()), batch)
+    assert sorted(cards_by(compiled_decoder(small_policy()), batch.rows(slice(0, 1)))[0].tolist()) == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_an_id_beyond_the_tables_is_refused_not_read() -> None:
     batch = batch_of(graph_of(3, [(0, 1)])[None], 2, item=torch.tensor([[1, 2, 200]]))
     with pytest.raises(InputError, match=r"items 0\.\.199"):
-        cards_by(CompiledDecoder(small_policy()), batch)
+        cards_by(compiled_decoder(small_policy()), batch)
 
 
-def test_weights_too_large_for_the_fast_tanh_are_left_to_the_model() -> None:
+def test_weights_too_large_for_the_fast_tanh_decode_alike() -> None:
     policy = small_policy()
     with torch.no_grad():
         policy.pointer.keys.weight *= 200
     batch = ruled_batch(30, 12, 4, seed=3, sizes=SMALL)
-    assert torch.equal(cards_by(CompiledDecoder(policy), batch), by_model(policy, batch))
+    assert torch.equal(cards_by(compiled_decoder(policy), batch), by_model(policy, batch))
 
 
-def test_refresh_takes_the_weights_as_they_are_now() -> None:
+@torch.no_grad()
+@pytest.mark.parametrize("large", [False, True])
+def test_scores_of_the_first_and_of_later_choices_are_the_models_own(large: bool) -> None:
+    policy = small_policy(affinity=3)
+    if large:
+        policy.pointer.keys.weight *= 200
+    batch = made_batch(7, 12, 4, 1.0, 0, SMALL)
+    steps, before = policy.steps(batch), torch.arange(7)
+    first = steps.step(steps.start(1))[:, 0]
+    state = steps.advance(steps.start(1), before[:, None])
+    second = steps.step(state)[:, 0]
+    after = torch.stack([before, (before + 3) % 12], 1)
+    third = steps.step(steps.advance(state, after[:, 1:]))[:, 0]
+    decoder, asked = compiled_decoder(policy), batch.arrays()
+    # Raw scores are of one meaning up to a constant: a softmax takes them.
+    for found, wanted in (
+        (decoder.scores(asked), first),
+        (decoder.scores(asked, before.numpy()[:, None]), second),
+        (decoder.scores(asked, after.numpy()), third),
+    ):
+        torch.testing.assert_close(
+            torch.from_numpy(found).log_softmax(-1), wanted.log_softmax(-1), atol=1e-4, rtol=1e-4
+        )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("attention", ["shared", "qkv"])
+def test_attention_is_the_models_own(attention: str) -> None:
+    policy = small_policy(attention=attention)
+    batch = ruled_batch(20, 12, 4, seed=3, sizes=SMALL)
+    found = torch.from_numpy(compiled_decoder(policy).attention(batch.arrays()))
+    torch.testing.assert_close(found, policy.attention(batch), atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_the_likeliest_cards_are_those_of_the_models_beam() -> None:
+    policy = small_policy(beam=8)
+    batch = ruled_batch(60, 9, 3, seed=5, sizes=SMALL)
+    wanted = beam(policy.steps(batch), Feasible.of(batch), 8)
+    found = compiled_decoder(policy).write(batch.arrays(), kept=8)
+    assert found.num_found.tolist() == torch.isfinite(wanted.log_prob).sum(1).tolist()
+    assert set(found.num_found.tolist()) > {8}  # some requests have fewer cards than that
+    # Cards as likely as each other may change places, so it is the likelihoods that are held against each other.
+    likely = log_prob(policy.steps(batch), Feasible.of(batch), torch.from_numpy(found.cards))
+    real = torch.isfinite(wanted.log_prob)
+    torch.testing.assert_close(likely[real], wanted.log_prob[real], atol=1e-4, rtol=1e-4)
+    assert (found.cards[~real.numpy()] == -1).all()
+
+
+def test_a_decoder_takes_the_weights_as_they_are_now() -> None:
     policy, other = small_policy(0), small_policy(1)
     batch = made_batch(50, 20, 4, 0.95, 0, SMALL)
-    decoder = CompiledDecoder(policy)
-    before = cards_by(decoder, batch)
+    before = cards_by(compiled_decoder(policy), batch)
     policy.load_state_dict(other.state_dict())
-    decoder.refresh()
-    assert not torch.equal(cards_by(decoder, batch), before)
-    assert torch.equal(cards_by(decoder, batch), by_model(other, batch))
+    after = cards_by(compiled_decoder(policy), batch)
+    assert not torch.equal(after, before)
+    assert torch.equal(after, by_model(other, batch))
 
 
 def test_exponentials_are_good_to_seven_digits() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Generator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from exactk.engine.decode.decoder import CompiledDecoder
+from exactk.learning.compiled import compiled_decoder
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of
@@ -55,7 +55,7 @@ def test_the_models_beam_stays_within_its_operations() -> None:
 
 
 def test_the_compiled_decoder_asks_torch_for_nothing_but_types() -> None:
-    decoder, batch = CompiledDecoder(made_policy(0), threads=1), made_batch(1, 50, 4, 0.98, 1).arrays()
+    decoder, batch = compiled_decoder(made_policy(0), threads=1), made_batch(1, 50, 4, 0.98, 1).arrays()
     with Counted() as counted:
         decoder.recommend(batch)
     assert counted.num <= COMPILED

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from exactk.engine.onnx import CardGraph, export_onnx, onnx_inputs
 from exactk.errors import ConfigError
+from exactk.learning.onnx import CardGraph, export_onnx, onnx_inputs
 from exactk.models.policy import Policy
 from exactk.problem.graph import is_valid_card
 from exactk.search import Feasible, beam

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from exactk.engine.pair_value.search import CompiledPairSearch
 from exactk.errors import InfeasibleError, InputError
-from exactk.learning.decide import PairValueSearch
+from exactk.learning.compiled import compiled_search
+from exactk.learning.decide import best_cards
 from exactk.models.pairvalue import PairValue
 from exactk.settings.config import InputSizes, PairValueConfig
 from exactk_lab.bench.made import made_batch, ruled_batch
@@ -47,18 +47,19 @@ def test_values_and_cards_are_the_models_own(settings: dict[str, Any]) -> None:
         user_features=torch.randn(len(batch), 3, generator=generator),
         item_features=torch.randn(len(batch), 21, 5, generator=generator),
     )
-    fast = CompiledPairSearch(model)
+    fast = compiled_search(model)
     with torch.no_grad():
         wanted = model.values(batch)
-    node, pair = fast.values(batch.arrays())
+    bias, node, pair = fast.value.values(batch.arrays())
+    np.testing.assert_allclose(bias, wanted.bias.numpy(), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(node, wanted.node.numpy(), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(pair, wanted.pair.numpy(), rtol=1e-4, atol=1e-4)
     assert np.array_equal(pair, pair.transpose(0, 2, 1))
-    assert torch.equal(cards_by(fast, batch), PairValueSearch(model, model.config).recommend(batch))
+    assert torch.equal(cards_by(fast, batch), best_cards(model, batch).cards)
 
 
 def test_one_request_after_another_of_another_size_leaves_no_trace() -> None:
-    fast = CompiledPairSearch(made(inputs="ids"))
+    fast = compiled_search(made(inputs="ids"))
     small, large = made_batch(1, 9, 3, 1.0, 0, SIZES), made_batch(2, 30, 3, 1.0, 1, SIZES)
     before = cards_by(fast, small)
     cards_by(fast, large)
@@ -66,11 +67,11 @@ def test_one_request_after_another_of_another_size_leaves_no_trace() -> None:
 
 
 def test_what_cannot_be_answered_is_named() -> None:
-    fast = CompiledPairSearch(made(inputs="ids"))
+    fast = compiled_search(made(inputs="ids"))
     line = graph_of(3, [(0, 1), (1, 2)])[None]
     with pytest.raises(InfeasibleError, match="no valid card of 3"):
         cards_by(fast, batch_of(line, 3))
     with pytest.raises(InputError, match="request 0"):
         cards_by(fast, batch_of(line, 2, item=torch.tensor([[1, 2, 5000]])))
     with pytest.raises(InputError, match="features"):
-        cards_by(CompiledPairSearch(made(inputs="both")), batch_of(line, 2))
+        cards_by(compiled_search(made(inputs="both")), batch_of(line, 2))

@@ -18,6 +18,7 @@ import typer
 import exactk
 from exactk.cli import app
 from exactk.data.roles import Columns
+from exactk.learning.phases import Models
 from exactk.problem.rules.constraints import Constraints
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +54,7 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     log = pd.DataFrame({"uid": ["u"], "slate": [list("abcd")], "shown": [list("ab")], "click": ["a"]})
     return {
         "exactk": exactk, "train": train, "valid": valid, "test": test, "rec": rec, "recommender": rec,
-        "policy": rec.fitted.models.policy, "batch": train.take(slice(0, 4)).batch(rec.fitted.vocabulary),
+        "policy": Models.of(rec.fitted).policy, "batch": train.take(slice(0, 4)).batch(rec.fitted.vocabulary),
         "frame": frame, "items": items, "users": None, "log": log, "scores": frame["score"].to_numpy(),
         "rules": exactk.TitleDistance(0.5),
     }  # fmt: skip

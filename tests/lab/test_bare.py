@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from exactk.data import Dataset
+from exactk.data.dataset import Dataset
 from exactk.data.world.world import world
 from exactk.errors import InputError
+from exactk.learning.phases import Models
 from exactk.learning.tasks import shown_the_best
 from exactk.models.pairvalue import PairValue
 from exactk.problem.graph import is_valid_card
@@ -68,10 +69,9 @@ def requests(data: Dataset, model: Path) -> Path:
 
 def test_packed_requests_come_out_as_they_went_in(data: Dataset, model: Path, requests: Path) -> None:
     fitted = Recommender.load(model).fitted
-    assert isinstance(fitted.models.value, PairValue)
-    batch = shown_the_best(
-        fitted.models.value, TensorBatch.of(next(data.split()[0].batches(fitted.vocabulary, 64)))
-    )
+    value = Models.of(fitted).value
+    assert isinstance(value, PairValue)
+    batch = shown_the_best(value, TensorBatch.of(next(data.split()[0].batches(fitted.vocabulary, 64))))
     with np.load(requests) as file:
         found = bare.Packed(file, "train", 3, torch.device("cpu")).batch(torch.arange(64))
     for name in ("user", "item", "graph", "card_size", "card", "user_features", "item_features", "clicked"):

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from exactk.data import Dataset
+from exactk.data.dataset import Dataset
 from exactk.data.logs.frame import from_frame
 from exactk.data.sample import sample_log
 from exactk.learning import card_task
-from exactk.learning.phases import input_sizes
+from exactk.learning.phases import Models, input_sizes
 from exactk.models.card_value import CardValue
 from exactk.models.pairvalue import PairValue
 from exactk.recommender import Recommender
@@ -87,7 +87,7 @@ def hits(recommender: Recommender, test: Dataset) -> float:
 
 def test_from_whole_lists_it_learns_what_is_cheap_beside_the_others() -> None:
     recommender, test = learned_lists()
-    model = recommender.fitted.models.value
+    model = Models.of(recommender.fitted).value
     assert isinstance(model, CardValue)
     assert (model.sizes.shown, model.sizes.placed, model.sizes.scored) == ("list", True, True)
     chance = np.mean(
@@ -106,7 +106,7 @@ def test_a_saved_model_decides_alike(tmp_path: Path) -> None:
     recommender, test = learned_lists()
     recommender.save(tmp_path / "model")
     again = Recommender.load(tmp_path / "model")
-    assert isinstance(again.fitted.models.value, CardValue)
+    assert isinstance(Models.of(again.fitted).value, CardValue)
     batch = next(iter(test.batches(recommender.fitted.vocabulary, 64)))
     np.testing.assert_array_equal(again.recommend_batch(batch), recommender.recommend_batch(batch))
 
@@ -132,7 +132,7 @@ def test_cards_with_columns_are_learned_from_clicks_on_them() -> None:
     rows = log.rows.drop_columns(["dwell", "clicked"]).append_column("clicked", pa.array(clicked))
     train, valid, test = from_frame(rows, COLUMNS, log.items).split()
     recommender = Recommender(CONFIG).fit(train, valid, show=False)
-    assert isinstance(recommender.fitted.models.value, CardValue)
+    assert isinstance(Models.of(recommender.fitted).value, CardValue)
     assert recommender.fitted.sizes.shown == "card"
     assert any(told["event"] == "calibrated" and told["auc"] > 0.55 for told in recommender.history)
     assert recommender.evaluate(test)["valid"] == 1.0
@@ -145,7 +145,7 @@ def test_of_ids_and_features_of_cards_alone_it_is_the_pair_value(tmp_path: Path)
     config = replace(CONFIG, pair_value=replace(CONFIG.pair_value, epochs=1))
     mine = Recommender(config).fit(train, valid, show=False)
     plain = Recommender(replace(config, model="pair_value")).fit(train, valid, show=False)
-    found, wanted = mine.fitted.models.value, plain.fitted.models.value
+    found, wanted = Models.of(mine.fitted).value, Models.of(plain.fitted).value
     assert isinstance(found, PairValue)
     assert isinstance(wanted, PairValue)
     weights = wanted.state_dict()
@@ -181,7 +181,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_weights(shown: str, tmp_path:
     first = Recommender(config).fit(train, valid, folder=tmp_path / "run", show=False)
     again = Recommender(config).fit(train, valid, folder=tmp_path / "run", resume=True, show=False)
     for other in (first, again):
-        mine, theirs = whole.fitted.models.value, other.fitted.models.value
+        mine, theirs = Models.of(whole.fitted).value, Models.of(other.fitted).value
         assert mine is not None
         assert theirs is not None
         for tensor, wanted in zip(theirs.state_dict().values(), mine.state_dict().values(), strict=True):

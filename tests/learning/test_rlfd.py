@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from exactk.errors import ConfigError
-from exactk.learning.decide import PairValueSearch, PolicyWriter
+from exactk.learning.decide import PolicyWriter, best_cards
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.losses import reward_loss
 from exactk.learning.optimiser import FitSettings
@@ -296,11 +296,11 @@ def test_a_pair_value_learned_from_all_cards_is_maximised_exactly() -> None:
         )
 
     train(model, loss, 300)
-    found = PairValueSearch(model, config).decide(batch)
+    found = best_cards(model, batch)
     assert achieved(batch, found.cards) == pytest.approx([optimum(batch, b) for b in range(REQUESTS)])
-    torch.testing.assert_close(found.logit, found.bound)
+    torch.testing.assert_close(found.value, found.bound)
     torch.testing.assert_close(
-        found.logit.float(), model(batch, found.cards.unsqueeze(1)).squeeze(1).detach(), atol=1e-4, rtol=1e-4
+        found.value.float(), model(batch, found.cards.unsqueeze(1)).squeeze(1).detach(), atol=1e-4, rtol=1e-4
     )
 
 

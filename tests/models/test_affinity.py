@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 
-from exactk.engine.decode.decoder import CompiledDecoder
-from exactk.engine.onnx import CardGraph
+from exactk.engine.shapes import MOST_PAIRS
 from exactk.errors import ConfigError
-from exactk.models.affinity import MOST_PAIRS, Affinity
+from exactk.learning.compiled import compiled_decoder
+from exactk.learning.onnx import CardGraph
+from exactk.models.affinity import Affinity
 from exactk.search.beam import beam
 from exactk.search.feasible import Feasible
 from exactk.settings.config import InputSizes, PolicyConfig
@@ -121,9 +122,9 @@ def test_the_compiled_decoder_and_the_onnx_graph_remember_too(config: PolicyConf
     policy = made_policy(0, config, BIG)
     assert policy.affinity is not None
     assert policy.affinity.pairs is not None
-    plain = cards_by(CompiledDecoder(policy), batch)
+    plain = cards_by(compiled_decoder(policy), batch)
     policy.affinity.pairs.normal_(0.0, 2.0, generator=torch.Generator().manual_seed(1))
-    cards = cards_by(CompiledDecoder(policy), batch)
+    cards = cards_by(compiled_decoder(policy), batch)
     assert torch.equal(cards, beam(policy.steps(batch), Feasible.of(batch), config.beam).cards[:, 0])
     assert not torch.equal(cards, plain)
     written, _, found = CardGraph(policy, 4)(*(getattr(batch, name) for name in CardGraph(policy, 4).names))

@@ -6,13 +6,17 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from exactk.engine.card_values import SummedValue
+from exactk.engine.decide import card_value_of
+from exactk.engine.shapes import shapes_of
 from exactk.errors import InputError
 from exactk.models.card_value import CardValue
-from exactk.settings.config import Shown
-from exactk.tensors import TensorBatch
+from exactk.settings.config import Config, Shown
+from exactk.tensors import TensorBatch, arrays_of
 from listed_batches import BASE, CONFIG, SIZES, N, batch_with_columns, made
 
 EVERY: list[Shown] = ["card", "list", "session"]
@@ -155,3 +159,49 @@ def test_saved_weights_bring_the_scales_of_train_back() -> None:
     again.load_state_dict(model.state_dict())
     assert again.values(batch).node.equal(model.values(batch).node)
     assert again.values(batch).pair.equal(model.values(batch).pair)
+
+
+WITHOUT = {"scored": False, "placed": False, "pair_features": 0, "item_vector_size": 0}
+
+
+@pytest.mark.parametrize("shown", EVERY)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"items_recur": False},
+        {"users_recur": False, "user_feature_size": 2, "item_feature_size": 30},
+        {"item_feature_size": 2, "candidate_categories": (), "item_categories": (), "user_categories": ()},
+        WITHOUT,
+    ],
+    ids=str,
+)
+@torch.no_grad()
+def test_the_engines_values_are_the_networks_own(shown: Shown, changes: dict[str, Any]) -> None:
+    sizes = replace(SIZES, shown=shown, **changes)
+    extra: dict[str, Any] = {
+        "user_features": torch.randn(3, sizes.user_feature_size, generator=torch.Generator().manual_seed(3)),
+        "item_features": torch.randn(
+            3, N, sizes.item_feature_size, generator=torch.Generator().manual_seed(4)
+        ),
+    }
+    model = CardValue(CONFIG, BASE, sizes, torch.Generator().manual_seed(0))
+    batch = replace(batch_with_columns(), **extra)
+    many = replace(batch_with_columns(20, seed=9), item_features=extra["item_features"][:1].repeat(20, 1, 1))
+    model.inputs.fit([replace(many, user_features=extra["user_features"][:1].repeat(20, 1))])
+    draw = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        parameter.add_(0.2 * torch.randn(parameter.shape, generator=draw))
+    model.eval()
+    wanted, config = model.values(batch), Config(model="card_value", card_value=CONFIG, pair_value=BASE)
+    weights = arrays_of(model)
+    held = {name: array.shape for name, array in weights.items()}
+    assert held == shapes_of(config, sizes, 3)["value"]
+    engine = card_value_of(weights, config, sizes, 3)
+    assert isinstance(engine, SummedValue)
+    for found, theirs in zip(engine.values(batch.arrays()), wanted, strict=True):
+        np.testing.assert_allclose(found, theirs.numpy(), rtol=2e-4, atol=2e-4)
+    cards = torch.tensor([[[0, 3, 1], [4, 2, -1]]]).repeat(3, 1, 1)
+    np.testing.assert_allclose(
+        engine.logits(batch.arrays(), cards.numpy()), model(batch, cards).numpy(), rtol=2e-4, atol=2e-4
+    )

@@ -9,17 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.engine.decode.guide import CompiledGuide
-from exactk.engine.onnx import export_onnx
+from exactk.engine.decode.guide_kernel import Gains as CompiledGains
 from exactk.errors import ConfigError
+from exactk.learning.compiled import compiled_decoder
+from exactk.learning.onnx import export_onnx
 from exactk.models.guide import START, Gains, GuidedSteps
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.search import Feasible, beam, greedy
 from exactk.search.steps import replay_by_steps
 from exactk.settings.config import Config, InputSizes, PairValueConfig, PolicyConfig
-from exactk.tensors import TensorBatch
+from exactk.tensors import TensorBatch, arrays_of
 from made import batch_of, cards_by, random_graphs
 
 SIZES = InputSizes(num_users=10, num_items=40)
@@ -168,11 +169,17 @@ def with_features(batch: TensorBatch, seed: int) -> TensorBatch:
 def test_the_compiled_decoder_writes_the_guided_models_cards(inputs: str, triples: bool) -> None:
     policy = guided(3, triples, FEATURES, inputs, width=16, feed_forward_size=16)
     policy.pointer.pointer_vector.weight.normal_(generator=torch.Generator().manual_seed(1))
-    decoder = CompiledDecoder(policy)
+    decoder = compiled_decoder(policy)
     for num_candidates, card_size in ((10, 3), (17, 4), (33, 6)):
         batch = with_features(batch_of(random_graphs(40, num_candidates, 0.9, card_size), card_size), 5)
         wanted = beam(policy.steps(batch), Feasible.of(batch), policy.config.beam).cards[:, 0]
         assert torch.equal(cards_by(decoder, batch), wanted)
+
+
+def compiled_gains(policy: Policy, batch: TensorBatch) -> CompiledGains:
+    assert policy.guide is not None
+    weights = arrays_of(policy.guide)
+    return CompiledGuide(weights, policy.guide.value.config, policy.sizes).gains(batch.arrays())
 
 
 @torch.no_grad()
@@ -180,7 +187,7 @@ def test_the_compiled_gains_are_the_guides() -> None:
     policy = guided(2, True, FEATURES, "both")
     assert policy.guide is not None
     batch = with_features(batch_of(random_graphs(6, 19, 0.9, 3), 3), 2)
-    wanted, found = policy.guide.gains(batch), CompiledGuide(policy.guide).gains(batch.arrays())
+    wanted, found = policy.guide.gains(batch), compiled_gains(policy, batch)
     assert wanted.worth.numel() == 2 * (16 + 5)
     scale = float(policy.guide.scale)
     torch.testing.assert_close(torch.from_numpy(found.node), scale * wanted.node, atol=1e-4, rtol=1e-4)

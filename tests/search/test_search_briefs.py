@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 
 from exactk.errors import InfeasibleError
 from exactk.evaluation.metrics import valid_cards
+from exactk.learning.compiled import compiled_decoder
 from exactk.problem.brief import keeps, neutral, with_request
 from exactk.problem.graph import is_valid_card
 from exactk.rivals.estimator import valid_among
 from exactk.search import Feasible, beam, greedy, improve, sample
 from exactk.search.greedy import greedy_by_weight
 from exactk.search.improve import swaps, valid_swaps
+from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
+from exactk_lab.bench.made import made_policy
 from made import TableSteps, batch_of
 from shelves import KINDS, Shelf, a_shelf
 
@@ -106,3 +109,25 @@ def test_rows_of_a_batch_keep_their_own_briefs() -> None:
     first = shelves[0].best()
     if first:
         assert is_valid_card(twice.requests(), 1, np.array(first[0][0]))
+
+
+POLICY = made_policy(0, PolicyConfig(), InputSizes(num_users=50, num_items=200))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), mixes, st.integers(3, 7), st.integers(2, 4))
+def test_the_engine_writes_the_cards_of_a_policys_own_beam(
+    seed: int, kinds: tuple[str, ...], N: int, K: int
+) -> None:
+    shelf = a_shelf(seed, kinds, N, K, pairs=False)
+    asked = batch(shelf)
+    found = compiled_decoder(POLICY).write(asked.arrays(), kept=3)
+    if not shelf.best():
+        assert found.num_found.tolist() == [0]
+        return
+    with torch.no_grad():
+        steps, feasible = POLICY.steps(asked), Feasible.of(asked)
+        wanted = beam(steps, feasible, POLICY.config.beam)
+    assert found.num_found.tolist() == torch.isfinite(wanted.log_prob).sum(1).tolist()
+    assert np.array_equal(found.cards, wanted.cards.numpy())
+    assert all(shelf.is_valid(tuple(card)) for card in found.cards[0].tolist() if card[0] >= 0)

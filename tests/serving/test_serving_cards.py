@@ -16,20 +16,17 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
-from exactk.models.pairvalue import PairValue
 from exactk.serving.log.collecting import collect
 from exactk.serving.model.answering import Answer, Answerer, Ladder, Question
 from exactk.serving.model.arms import Arm
-from exactk.serving.model.decoding import decoder_of
+from exactk.serving.model.decoding import Decoder
 from exactk.serving.model.quick import QuickBatches
 from exactk.serving.model.split import CHALLENGER, arm_of
-from exactk.serving.model.trials import trial_requests
 from exactk.serving.settings import Settings
 from serving_model import ITEMS, K, fitted, write_data
 from serving_server import client_of
@@ -382,9 +379,8 @@ def test_asked_together_or_alone_the_answer_is_the_same(folder: Path) -> None:
 
 
 def test_the_quick_way_gives_the_cards_of_the_model_itself(folder: Path) -> None:
-    """Tables and compiled kernels against the model in torch, for requests of every length."""
+    """By tables of the catalogue as by the engine, for requests of every length."""
     arm = Arm("champion", folder, 0.0, lambda *_: None)
-    assert arm.loaded.decoder.compiled is not None
     assert (arm.loaded.express is not None) == ("pair_value" in folder.name)
     random = np.random.default_rng(3)
     requests = [
@@ -393,8 +389,7 @@ def test_the_quick_way_gives_the_cards_of_the_model_itself(folder: Path) -> None
     ]
     questions = [Question(arm, request, None, (), False, perf_counter() + 600) for request in requests]
     quick = Answerer(seed=0)(questions)
-    plain = replace(arm.loaded.decoder, compiled=None)
-    arm.loaded = replace(arm.loaded, express=None, quick=None, decoder=plain)
+    arm.loaded = replace(arm.loaded, express=None, quick=None)
     for ours, theirs in zip(quick, Answerer(seed=0)(questions), strict=True):
         assert isinstance(ours, Answer), ours
         assert isinstance(theirs, Answer), theirs
@@ -406,19 +401,6 @@ def test_the_quick_way_gives_the_cards_of_the_model_itself(folder: Path) -> None
             theirs.propensity,
             theirs.fallback,
         )
-
-
-def test_tables_that_do_not_give_the_models_values_are_not_used(pair_value: Path) -> None:
-    loaded = Arm("champion", pair_value, 0.0, lambda *_: None).loaded
-    model = loaded.recommender.fitted
-    assert loaded.express is not None
-    requests = trial_requests(model)
-    value = model.models.value
-    assert isinstance(value, PairValue)
-    assert loaded.express.agrees(value, requests)
-    with torch.no_grad():
-        next(iter(value.members)).closeness.add_(5.0)  # type: ignore[operator]
-    assert not loaded.express.agrees(value, requests)
 
 
 def test_a_budget_too_small_falls_back_and_says_so(folder: Path) -> None:
@@ -502,13 +484,13 @@ def test_a_full_queue_is_429_with_a_hint_and_the_service_recovers(pair_value: Pa
 def test_decoders_of_both_kinds_never_write_an_invalid_card(folder: Path) -> None:
     arm = Arm("champion", folder, 0.0, lambda *_: None)
     model = arm.loaded.recommender.fitted
-    decoder = decoder_of(model, arm.loaded.recommender.decider.search, explore=1.0)
+    decoder = Decoder(arm.loaded.recommender.decider, explore=1.0)
     random = np.random.default_rng(5)
     requests = [
         Request(f"u{n % 9}", tuple(random.choice(ITEMS, 12, replace=False).tolist()), 3) for n in range(30)
     ]
     batch = request_batch(requests, model.vocabulary, model.constraints, model.catalogue)
     for rung in ("usual", "greedy", "algorithm 1"):
-        decoded = decoder.decode(batch, rung, torch.Generator().manual_seed(0), 1.0)
-        for request, positions in zip(requests, decoded.cards.tolist(), strict=True):
+        decoded = decoder.decode(batch, rung, np.random.default_rng(0), 1.0)
+        for request, positions in zip(requests, decoded.decision.cards.tolist(), strict=True):
             assert is_card([request.candidates[p] for p in positions], list(request.candidates), 3)

@@ -73,6 +73,11 @@ def main() -> None:
     except ExactKError as error:
         sys.stderr.write(f"exactk: {as_options(str(error))}\n")
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        sys.stderr.write("exactk: this command learns, which needs torch: pip install 'exactk[learn]'\n")
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("exactk: interrupted\n")
         sys.exit(130)

@@ -226,7 +226,7 @@ def export(
     k: int | None = typer.Option(None, "--k", "-k", help="Items on a card; the model's own by default."),
 ) -> None:
     """Write a trained policy as one file that other runtimes can decode cards with."""
-    from exactk.engine.onnx import export_onnx
+    from exactk.learning.onnx import export_onnx
     from exactk.recommender import Recommender
 
     emit(f"written: {export_onnx(Recommender.load(model), out, k)} ({to})")

@@ -29,6 +29,7 @@ from exactk.data.table import FILES, Meta
 from exactk.data.vocabulary import Scaling, Vocabulary
 from exactk.errors import DataError, InputError
 from exactk.problem.batch import Batch
+from exactk.problem.exact import cliques
 from exactk.problem.rules.constraints import Constraint, Constraints
 
 
@@ -184,6 +185,13 @@ class Dataset:
             if columns
             else FittedColumns(),
         )
+
+    def solvable(self, vocabulary: Vocabulary) -> Dataset:
+        """The impressions whose request has a valid card at all; nothing can be learned from the others."""
+        if self.constraints is None and not self.folder.has_graphs:
+            return self
+        kept = [cliques.exists(batch.requests()) for batch in self.batches(vocabulary, 4096)]
+        return self.take(np.concatenate(kept)) if kept else self
 
     def num_batches(self, batch_size: int) -> int:
         """Batches in an epoch, the last perhaps smaller."""

@@ -162,6 +162,19 @@ def raised(x, at, size):
 
 @inner
 @no_type_check
+def additive_of_sums(keys, keys_at, width, query, query_at, w, vector_at, depth, out, out_at):
+    """What `additive` computes, of 2 key and 2 query as they are: slower, and right for numbers of any size."""
+    zero = spread(ZERO)
+    for n in range(0, width, 16):
+        sums = zero
+        for d in range(depth):
+            both = add(load(keys, keys_at + d * width + n), repeat(query, query_at + d))
+            sums = multiply_add(repeat(w, vector_at + d), sigmoid(subtract(zero, both)), sums)
+        store(out, out_at + n, sums)
+
+
+@inner
+@no_type_check
 def additive(keys, keys_at, width, query, query_at, w, vector_at, depth, out, out_at):
     """-2 sum_d v_d / (1 + e^(2 key + 2 query)): v^T tanh(key + query) less the sum of v, for every node.
 

@@ -24,10 +24,9 @@ from exactk.errors import InputError
 from exactk.evaluation import offpolicy
 from exactk.evaluation.jobs import MethodRun, Tell, resolve, results, run_all
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
-from exactk.evaluation.ours import OURS, as_served
+from exactk.evaluation.ours import OURS
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
 from exactk.evaluation.truth import TrueValues
-from exactk.learning.decide import Decider
 from exactk.recommender import Recommender
 from exactk.rivals import RIVALS
 from exactk.rivals.contract import QUICK, Budget, CardPicker, Logs
@@ -67,10 +66,8 @@ class Existing:
             return given
         if not hasattr(given, "decider") or not hasattr(given, "fitted"):
             raise InputError(f"a method is a name, module:function or a fitted recommender, not {given!r}")
-        decider = given.decider
-        known = isinstance(decider, Decider)
-        served = as_served(decider.search) if known else decider
-        return cls("yours", served, given.fitted.vocabulary, split=getattr(given.fitted, "split", None))
+        split = getattr(given.fitted, "split", None)
+        return cls("yours", given.decider, given.fitted.vocabulary, split=split)
 
     @classmethod
     def load(cls, folder: Path) -> Existing:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from exactk.engine.decode.decoder import CompiledDecoder
-from exactk.engine.pair_value.search import CompiledPairSearch
 from exactk.learning import phases
-from exactk.learning.decide import Decider, PairValueSearch, PolicyWriter
+from exactk.learning.compiled import compiled_decoder, compiled_search
 from exactk.models.pairvalue import PairValue
 from exactk.recommender import card_figures as card_figures
-from exactk.rivals.contract import Budget, CardPicker, Fitted, Logs, Setting, tuned
+from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
 from exactk.rivals.training import settings_for
 from exactk.settings.config import Config, PairValueConfig, RewardConfig
 from exactk.settings.presets import preset
@@ -28,10 +26,9 @@ RATES = (1.0, 3.0)  # times the preset's own learning rate
 
 def fit_pair_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     """A learned value of items and pairs, maximised by the clique engine; tuned by its log loss on validation."""
-    trained, config, chosen, score = tuned_value(train, valid, budget)
+    trained, _, chosen, score = tuned_value(train, valid, budget)
     assert isinstance(trained.models.value, PairValue)
-    search = PairValueSearch(trained.models.value, config.pair_value)
-    return Fitted({"pair value + exact": as_served(search)}, chosen, score)
+    return Fitted({"pair value + exact": compiled_search(trained.models.value, 1)}, chosen, score)
 
 
 def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
@@ -44,7 +41,7 @@ def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     chosen = tuned_value(train, valid, budget)[2] if budget.trials > 1 else settings(train)[0]
     config = configured({}, chosen, budget, "guided")
     trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
-    return _written_by(trained, config, {**chosen, "preset": "guided"})
+    return _written_by(trained, {**chosen, "preset": "guided"})
 
 
 def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> Fitted:
@@ -56,7 +53,7 @@ def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     memories = (0.0,) if chosen["inputs"] == "features" else (preset("best-ids").policy.memory, 0.0)
     remembering = [{**chosen, "preset": "best-ids", "memory": memory} for memory in memories]
 
-    def attempt(setting: Setting) -> tuple[tuple[phases.Trained, Config], float]:
+    def attempt(setting: Setting) -> tuple[phases.Trained, float]:
         config = configured({}, setting, budget, "best-ids").with_overrides(
             [f"policy.memory={setting['memory']}"]
         )
@@ -66,16 +63,15 @@ def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> Fitted:
             for told in trained.history
             if told.get("task") == "policy" and told.get("event") == "valid"
         ]
-        return (trained, config), max(found, default=float("nan"))
+        return trained, max(found, default=float("nan"))
 
-    (trained, config), setting, score = tuned(remembering, budget, attempt)
-    return _written_by(trained, config, setting, score)
+    trained, setting, score = tuned(remembering, budget, attempt)
+    return _written_by(trained, setting, score)
 
 
-def _written_by(trained: phases.Trained, config: Config, chosen: Setting, score: float = math.nan) -> Fitted:
+def _written_by(trained: phases.Trained, chosen: Setting, score: float = math.nan) -> Fitted:
     assert trained.models.policy is not None
-    writer = PolicyWriter(trained.models.policy, config.policy, trained.models.value)
-    return Fitted({"GAttN + RLfD": as_served(writer)}, chosen, score)
+    return Fitted({"GAttN + RLfD": compiled_decoder(trained.models.policy, 1)}, chosen, score)
 
 
 def tuned_value(train: Logs, valid: Logs, budget: Budget) -> tuple[phases.Trained, Config, Setting, float]:
@@ -119,11 +115,3 @@ def configured(base: dict[str, Any], setting: Setting, budget: Budget, name: str
         },
         base=best,
     )
-
-
-def as_served(decider: PolicyWriter | PairValueSearch) -> CardPicker:
-    """The same cards by the compiled engine, where it can: what a service would run, so what is timed."""
-    if isinstance(decider, PairValueSearch):
-        model = decider.model
-        return CompiledPairSearch(model) if isinstance(model, PairValue) else Decider(decider)
-    return CompiledDecoder(decider.policy, threads=1)

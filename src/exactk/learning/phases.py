@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Generator
 
@@ -19,18 +18,21 @@ from exactk.atomic import write_text
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
 from exactk.engine.calibration import Calibration
+from exactk.engine.decide import ModelWeights
 from exactk.errors import ConfigError, DataError
 from exactk.learning import calibrate, card_task, ranks
 from exactk.learning.fit import fit
 from exactk.learning.optimiser import fit_settings, with_sparse_gradients
 from exactk.learning.progress import Figures, Listener
 from exactk.learning.tasks import Data, Measure, policy_task, predictions, value_task
+from exactk.model_folder import Fitted
 from exactk.models.card_value import CardValue
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward, reward_of
 from exactk.settings.config import Config, InputSizes
+from exactk.tensors import arrays_of
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,22 @@ class Models:
         reward = reward_of(config, sizes, card_size, Generator().manual_seed(seed)) if with_value else None
         guide = reward if config.policy.guided and isinstance(reward, PairValue) else None
         return cls(Policy(config.policy, sizes, Generator().manual_seed(seed + 1), guide), reward)
+
+    @classmethod
+    def of(cls, fitted: Fitted) -> Models:
+        """The networks of a saved model, for whoever must look inside or go on learning."""
+        with_value = fitted.weights.value is not None
+        models = cls.untrained(fitted.config, fitted.sizes, fitted.card_size, with_value)
+        for module, weights in ((models.policy, fitted.weights.policy), (models.value, fitted.weights.value)):
+            if module is not None and weights is not None:
+                module.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+                module.eval()
+        return models
+
+    @property
+    def weights(self) -> ModelWeights:
+        """What they learned, as arrays: the very same memory on the CPU."""
+        return ModelWeights(*(None if m is None else arrays_of(m) for m in (self.policy, self.value)))
 
     def to(self, device: torch.device) -> Models:
         """The same models, moved."""
@@ -90,7 +108,7 @@ def train(
     device = chosen_device(config)
     same_run(config, train, valid, run)
     sizes = input_sizes(vocabulary, train, valid) if config.model == "card_value" else input_sizes(vocabulary)
-    models = Models.untrained(config, sizes, card_size_of(train), needs_value(config, train)).to(device)
+    models = Models.untrained(config, sizes, int(train.meta.K or 1), needs_value(config, train)).to(device)
     if config.vocabulary.sparse:
         with_sparse_gradients(models.policy, models.value)
     phase_1 = Data(train, valid, vocabulary, device, config.training.seed)
@@ -187,17 +205,7 @@ def needs_value(config: Config, train: Dataset) -> bool:
 
 def for_policy(view: Dataset, vocabulary: Vocabulary, only_clicked: bool) -> Dataset:
     """What phase 2 reads: the demonstrations, or every request, as far as a valid card exists."""
-    return solvable(view.demonstrations() if only_clicked else view, vocabulary)
-
-
-def solvable(view: Dataset, vocabulary: Vocabulary) -> Dataset:
-    """The impressions whose request has a valid card at all; a policy can learn nothing from the others."""
-    if view.constraints is None and not view.folder.has_graphs:
-        return view
-    from exactk.problem.exact import cliques
-
-    kept = [cliques.exists(batch.requests()) for batch in view.batches(vocabulary, 4096)]
-    return view.take(np.concatenate(kept)) if kept else view
+    return (view.demonstrations() if only_clicked else view).solvable(vocabulary)
 
 
 def chosen_device(config: Config) -> torch.device:
@@ -233,11 +241,6 @@ def input_sizes(
         return sizes
     items, users = card_task.recurring(valid, vocabulary)
     return replace(sizes, shown=card_task.shown_in(train), items_recur=items, users_recur=users)
-
-
-def card_size_of(data: Dataset) -> int:
-    """The K of a dataset, the largest where it varies."""
-    return int(data.meta.K or 1)
 
 
 def same_run(config: Config, train: Dataset, valid: Dataset | None, run: Run) -> None:

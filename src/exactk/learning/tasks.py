@@ -150,7 +150,7 @@ def policy_task(
             return policy_step(policy, reward, training, batch, progress, generator)
 
     fused = Fused(policy) if training.compile and data.device.type == "cuda" else nullcontext
-    writer = PolicyWriter(policy, config.policy, reward)
+    writer = PolicyWriter(policy, config.policy)
 
     def validate() -> dict[str, float]:
         collected: dict[str, list[Tensor]] = {}

@@ -10,12 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from exactk.engine.shapes import MOST_PAIRS
 from exactk.errors import ConfigError
-from exactk.models.inputs import decided
-from exactk.settings.config import Inputs, InputSizes
+from exactk.settings.config import Inputs, InputSizes, decided
 from exactk.tensors import TensorBatch
-
-MOST_PAIRS = 16_777_213  # a prime: where a log has more pairs, those that share a number are not neighbours
 
 
 class Affinity(nn.Module):

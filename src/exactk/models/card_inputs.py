@@ -12,13 +12,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from exactk.engine.shapes import MOST_GAPS, MOST_NUMBERS
 from exactk.errors import InputError
 from exactk.models.columns import Encoded, Numbers
 from exactk.settings.config import InputSizes
 from exactk.tensors import TensorBatch
 
-MOST_NUMBERS = 24  # item features beyond these are a vector, read as they are
-MOST_GAPS = 16  # columns of numbers of which every two candidates are compared
 LARGEST = 4.0  # deviations, of a pair feature
 
 

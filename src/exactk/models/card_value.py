@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from exactk.models.card_inputs import CardInputs, Listed
 from exactk.models.columns import Categories, hidden
 from exactk.models.ensemble import SearchableValue, Values
-from exactk.models.inputs import decided, initialise
+from exactk.models.inputs import initialise
 from exactk.models.pairvalue import PairMember
-from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig
+from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig, decided
 from exactk.tensors import TensorBatch
 
 FAR = -1e9

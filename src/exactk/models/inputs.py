@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from exactk.errors import ConfigError, InputError
-from exactk.settings.config import Inputs, InputSizes
+from exactk.settings.config import Inputs, InputSizes, decided
 from exactk.tensors import TensorBatch
 
 
@@ -46,13 +46,6 @@ class Vectors(nn.Module):
             ids = ids[request, at]
             features = None if features is None else features[request, at]
         return joined(self.items, ids, features, self.item_feature_size, "item")
-
-
-def decided(inputs: Inputs, sizes: InputSizes) -> Inputs:
-    """What "auto" comes to: features where both sides have them (ids then mostly add noise), else all there is."""
-    if inputs != "auto":
-        return inputs
-    return "features" if sizes.user_feature_size and sizes.item_feature_size else "both"
 
 
 def joined(

@@ -13,13 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from exactk.engine.shapes import SHARING_PACE
 from exactk.models.ensemble import SearchableValue, Values
 from exactk.models.inputs import Vectors, initialise
 from exactk.models.triples import Sharing
 from exactk.settings.config import InputSizes, PairValueConfig
 from exactk.tensors import TensorBatch
-
-SHARING_PACE = 5.0
 
 
 class ValueTerms(NamedTuple):

@@ -23,7 +23,6 @@ from exactk.errors import DataError, ExactKError
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
 from exactk.recommender import Recommender
-from exactk.scale.deciding import fast_decide
 from exactk.scale.plan import JobPart, finished_parquet
 from exactk.scale.reading import Lines, lines, tables
 from exactk.scale.requests import RequestTables, canonical_ids
@@ -98,7 +97,7 @@ class Scorer:
         self.recommender = Recommender.load(job.model)
         fitted = self.recommender.fitted
         self.tables = RequestTables.of(fitted, Path(job.model))
-        self.decide = fast_decide(self.recommender)
+        self.decide = self.recommender.decide
         self.seen = 0
         self.card_size = fitted.card_size if job.k is None else job.k
         self.schema = pa.schema(

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
-import torch
 from starlette.concurrency import run_in_threadpool
 
 from exactk.errors import InfeasibleError, OutOfTimeError
@@ -160,9 +159,6 @@ class Service:
         named = ((CHAMPION, self.settings.model), (CHALLENGER, self.settings.challenger))
         for name, folder in named:
             if folder is not None:
-                torch.set_num_threads(
-                    1
-                )  # requests run side by side in processes, not inside one matrix product
                 self.arms[name] = Arm(name, folder, self.settings.explore, self._count_reload)
                 self._try_out(self.arms[name])
 

@@ -78,6 +78,13 @@ class InputSizes(Section):
         )  # fmt: skip
 
 
+def decided(inputs: Inputs, sizes: InputSizes) -> Inputs:
+    """What "auto" comes to: features where both sides have them (ids then mostly add noise), else all there is."""
+    if inputs != "auto":
+        return inputs
+    return "features" if sizes.user_feature_size and sizes.item_feature_size else "both"
+
+
 @dataclass(frozen=True)
 class PolicyConfig(Section):
     """GAttN (section 4.1): sizes of the network, and how it decodes."""

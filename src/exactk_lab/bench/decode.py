@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from exactk.engine.decode.decoder import CompiledDecoder
-from exactk.engine.pair_value.search import CompiledPairSearch
 from exactk.errors import ExactKError
-from exactk.learning.decide import Decider, PairValueSearch
+from exactk.learning.compiled import compiled_decoder, compiled_search
+from exactk.learning.decide import best_cards
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
+from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam, distributions
 from exactk.search.sample import at_position
 from exactk.settings.config import PairValueConfig
@@ -64,7 +64,7 @@ def run(quick: bool = False) -> Report:
 
 def check(policy: Policy, num_requests: int) -> tuple[int, int]:
     """Decode random requests under all kinds of rules twice; (how many, how many were ties); unequal cards raise."""
-    decoder, done, ties, seed = CompiledDecoder(policy), 0, 0, 100
+    decoder, done, ties, seed = compiled_decoder(policy), 0, 0, 100
     while done < num_requests:
         N, longest = CHECKED[seed % len(CHECKED)]
         batch = ruled_batch(300, N, longest, seed)
@@ -112,7 +112,7 @@ def measured(policy: Policy, batch: TensorBatch, quick: bool, notes: list[str]) 
     }
     engines: dict[str, Callable[[], Any]] = {
         "eager": partial(eager, policy, batch),
-        "compiled, one core": partial(CompiledDecoder(policy, threads=1).recommend, batch.arrays()),
+        "compiled, one core": partial(compiled_decoder(policy, threads=1).recommend, batch.arrays()),
     }
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -142,7 +142,7 @@ def onnx_call(policy: Policy, batch: TensorBatch, path: Path) -> Callable[[], An
     """One run of the exported graph on one thread, its inputs ready."""
     import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 
-    from exactk.engine.onnx import export_onnx, onnx_inputs
+    from exactk.learning.onnx import export_onnx, onnx_inputs
 
     export_onnx(policy, path, card_size=int(batch.card_size.max()))
     options = onnxruntime.SessionOptions()
@@ -184,7 +184,7 @@ def two_threads(policy: Policy, quick: bool) -> dict[str, Any]:
     """A batch large enough to share, on one thread and on two."""
     batch = made_batch(512, 50, 4, 0.98, 1)
     times = in_turns(
-        {str(n): partial(CompiledDecoder(policy, threads=n).recommend, batch.arrays()) for n in (1, 2)},
+        {str(n): partial(compiled_decoder(policy, threads=n).recommend, batch.arrays()) for n in (1, 2)},
         5 if quick else 30,
     )
     one, two = (float(np.median(times[n])) for n in ("1", "2"))
@@ -201,12 +201,10 @@ def pair_value_rows(quick: bool) -> list[dict[str, Any]]:
     with torch.no_grad():
         for parameter in value.parameters():
             parameter.mul_(3.0)  # as decided as a trained one
-    searches = {
-        "pair value, exact search, torch": Decider(
-            PairValueSearch(value, config), torch.device("cpu")
-        ).recommend
+    searches: dict[str, Callable[[Batch], Any]] = {
+        "pair value, exact search, torch": lambda batch: best_cards(value, TensorBatch.of(batch)),
+        "pair value, exact search": compiled_search(value).recommend,
     }
-    searches["pair value, exact search"] = CompiledPairSearch(value).recommend
     rows = []
     for K in (4, 10):
         batches = [made_batch(1, 50, K, 0.95, seed).arrays() for seed in range(20 if quick else 200)]

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Generator
 
-from exactk.engine.decode.decoder import CompiledDecoder, places_of
+from exactk.engine.decode.decoder import places_of
+from exactk.learning.compiled import compiled_decoder
 from exactk.learning.optimiser import Optimiser, bytes_of, with_sparse_gradients
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
@@ -62,7 +63,7 @@ def decoded(
     sizes = InputSizes(num_users=10_000, num_items=items)
     policy = made_policy(0, PolicyConfig(beam=beam), sizes)
     requests = made_batch(batch, candidates, card_size, 0.995, 1, sizes)
-    decoder = CompiledDecoder(policy, threads=1)
+    decoder = compiled_decoder(policy, threads=1)
     asked = requests.arrays()
     times = clocked(lambda: decoder.recommend(asked), repeats)
     scratch = 4 * places_of(decoder._sizes, candidates).end

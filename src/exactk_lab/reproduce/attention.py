@@ -13,6 +13,7 @@ import torch
 
 from exactk.data.sources.movielens_files import read_movielens
 from exactk.errors import InputError
+from exactk.learning.phases import Models
 from exactk.recommender import Recommender
 from exactk.tensors import TensorBatch
 from exactk_lab.bench.report import Report
@@ -36,7 +37,7 @@ def run(place: Place, options: Options) -> Report:
     train, valid, test = data.views()
     seed = options.seeds[0]
     model = _trained(data.rows.parent / f"attention-seed{seed}", train, valid, options, seed)
-    policy = model.fitted.models.policy
+    policy = Models.of(model.fitted).policy
     assert policy is not None
     batch = test.batch(model.fitted.vocabulary, slice(0, 200))
     with torch.no_grad():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from exactk.evaluation.ours import card_figures
 from exactk.learning import phases
-from exactk.learning.decide import Decider, PairValueSearch, PolicyWriter
+from exactk.learning.compiled import compiled_decoder, compiled_search
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.rivals.contract import Budget, CardPicker, Fitted, Logs
@@ -67,14 +67,11 @@ class Trained:
         policy = trained.models.policy
         if policy is None:
             assert isinstance(trained.models.value, PairValue)
-            return Fitted(
-                {"exact": Decider(PairValueSearch(trained.models.value, config.pair_value))}, chosen
-            )
-        ways: dict[str, CardPicker] = {"as set": Decider(PolicyWriter(policy, config.policy))}
+            return Fitted({"exact": compiled_search(trained.models.value)}, chosen)
+        ways: dict[str, CardPicker] = {"as set": compiled_decoder(policy)}
         if self.beams:
             for width in BEAMS:
-                beamed = config.with_overrides([f"policy.beam={width}"]).policy
-                ways[f"beam {width}"] = Decider(PolicyWriter(policy, beamed))
+                ways[f"beam {width}"] = compiled_decoder(policy).with_beam(width)
             ways["first step"] = Exact(FirstStep(policy))
         return Fitted(ways, chosen)
 

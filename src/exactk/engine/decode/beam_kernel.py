@@ -72,9 +72,25 @@ def same_set_at(path, chosen, row, t, parent, place):
 @inner
 @no_type_check
 def choose(
-    worth, worth_at, width, num, t, beam, path, chosen, tops, again, again_worth, parent, place, so_far
+    worth,
+    worth_at,
+    width,
+    num,
+    t,
+    beam,
+    distinct,
+    path,
+    chosen,
+    tops,
+    again,
+    again_worth,
+    parent,
+    place,
+    so_far,
 ):
     """The `beam` likeliest expansions, distinct sets first, then other orders of sets taken; returns how many.
+
+    With `distinct` the other orders are left out.
 
     `worth` [num, width] at worth_at and `tops`, its rows' largest, are used up. Ties go to the
     lower row, then the lower position.
@@ -110,7 +126,7 @@ def choose(
                 again[num_again, 0], again[num_again, 1] = w, other
                 again_worth[num_again] = held
                 num_again += 1
-    while taken < beam and num_again > 0:
+    while taken < beam and num_again > 0 and not distinct:
         best, which = NOTHING, -1
         for k in range(num_again):
             held = again_worth[k]

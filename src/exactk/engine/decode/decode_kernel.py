@@ -11,6 +11,7 @@ import numpy as np
 
 from exactk.engine.arithmetic import (
     additive,
+    additive_of_sums,
     lstm_cell,
     product,
     raised,
@@ -36,19 +37,40 @@ NOTHING, ZERO, ONE = np.float32(-np.inf), np.float32(0), np.float32(1)
 
 @inner
 @no_type_check
-def make_keys(s, w, at, x, p, N, span):
-    """e^(2 W_D2 h_j) and e^(2 W_D4 h_j), a column per node; False where a number is too large for that."""
+def make_keys(s, w, at, x, p, N, span, wide):
+    """e^(2 W_D2 h_j) and e^(2 W_D4 h_j), a column per node; False where a number is too large for that.
+
+    `wide`: numbers are large, and kept as they are.
+    """
     D = s.width
     transposed(x, p.nodes, D, N, D, x, p.nodes_t, span)
     product(w, at, D, D, D, x, p.nodes_t, span, span, x, p.zeros, x, p.glimpse_keys, span)
     product(w, at + D * D, D, D, D, x, p.nodes_t, span, span, x, p.zeros, x, p.pointer_keys, span)
+    if wide:
+        return True
     inside = raised(x, p.glimpse_keys, D * span)
     return raised(x, p.pointer_keys, D * span) and inside
 
 
 @inner
 @no_type_check
-def point(s, w, at, x, p, num, N, span):
+def attend_to(s, w, vector, x, p, keys, num, span, wide):
+    """v^T tanh(key + query) of every row of p.query and every node into p.scores; False: a number is out of range."""
+    D = s.width
+    if wide:
+        for r in range(num):
+            additive_of_sums(x, keys, span, x, p.query + r * D, w, vector, D, x, p.scores + r * span)
+        return True
+    if not raised(x, p.query, num * D):
+        return False
+    for r in range(num):
+        additive(x, keys, span, x, p.query + r * D, w, vector, D, x, p.scores + r * span)
+    return True
+
+
+@inner
+@no_type_check
+def point(s, w, at, x, p, num, N, span, wide):
     """Raw scores of every node for `num` rows (eq. 12, 13) into p.scores; False where a number is out of range.
 
     A row of p.decoded is [d_t; c_t], so that the glimpse c_t is written where the pointer reads it.
@@ -56,17 +78,13 @@ def point(s, w, at, x, p, num, N, span):
     D = s.width
     vector = at + 3 * D * D
     product(x, p.decoded, 2 * D, num, D, w, at, D, D, x, p.zeros, x, p.query, D)
-    inside = raised(x, p.query, num * D)
+    if not attend_to(s, w, vector, x, p, p.glimpse_keys, num, span, wide):
+        return False
     for r in range(num):
-        row = p.scores + r * span
-        additive(x, p.glimpse_keys, span, x, p.query + r * D, w, vector, D, x, row)
-        softmax(x, row, span, ONE, x, p.absent)
+        softmax(x, p.scores + r * span, span, ONE, x, p.absent)
     product(x, p.scores, span, num, N, x, p.nodes, D, D, x, p.zeros, x, p.decoded + D, 2 * D)
     product(x, p.decoded, 2 * D, num, 2 * D, w, at + D * D, D, D, x, p.zeros, x, p.query, D)
-    inside &= raised(x, p.query, num * D)
-    for r in range(num):
-        additive(x, p.pointer_keys, span, x, p.query + r * D, w, vector + D, D, x, p.scores + r * span)
-    return inside
+    return attend_to(s, w, vector + D, x, p, p.pointer_keys, num, span, wide)
 
 
 @inner
@@ -138,8 +156,8 @@ def open_at_first(x, p, b, N, span, rows, rules):
 
 @inner
 @no_type_check
-def write_card(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer, card):
-    """Beam search over one encoded request; the best card's positions, in order of choice, into `card`."""
+def write_cards(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer, wide, cards):
+    """Beam search over one encoded request; the best cards' positions, in order of choice, into `cards` [W, K]."""
     graph, present, card_size, _, group, cap = rules
     beam, K = s.beam, np.int64(card_size[b])
     lstm = start(s, w, at + 3 * s.width * s.width + 2 * s.width, x, p)
@@ -164,7 +182,7 @@ def write_card(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer
     num, old = np.int64(1), np.int64(0)
     for t in range(K):
         masks = p.masks + old * s.rows * span
-        if not point(s, w, at, x, p, num, N, span):
+        if not point(s, w, at, x, p, num, N, span, wide):
             return BEYOND_RANGE
         for r in range(num):
             for n in range(affinity.shape[1]):
@@ -177,7 +195,8 @@ def write_card(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer
                     b, t, strangers, x, masks + r * span, N, rules, chosen[old, r], asked, answer, x, mask
                 )
             tops[r] = log_probabilities(x, p.scores + r * span, span, x, mask, so_far[r])
-        wanted = np.int64(1) if t + 1 == K else beam
+        final = t + 1 == K
+        wanted = min(beam, len(cards)) if final else beam
         num = choose(
             x,
             p.scores,
@@ -185,6 +204,7 @@ def write_card(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer
             num,
             t,
             wanted,
+            final,
             path[old],
             chosen[old],
             tops,
@@ -228,8 +248,9 @@ def write_card(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer
         if t + 1 < K:
             advance(s, w, lstm, x, p, num, parent, place, old)
         old = 1 - old
-    for k in range(K):
-        card[k] = path[old, 0, k]
+    for r in range(num):
+        for k in range(K):
+            cards[r, k] = path[old, r, k]
     return DONE
 
 
@@ -238,7 +259,7 @@ def write_card(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer
 def decode_each(
     counter, s, p, x, w, tables, features, ids, affinity, gains, rules, asked, answer, cards, status
 ):
-    """The likeliest cards of requests into `cards`, what became of each into `status`.
+    """The likeliest cards of requests into `cards` [B, W, K], what became of each request into `status`.
 
     Threads that share a counter share the requests: each takes the next one until there is none.
     """
@@ -252,11 +273,55 @@ def decode_each(
             for n in range(span):
                 x[p.absent + n] = ZERO if n < N and rules[1][b, n] else NOTHING
             at = encode(s, w, at, x, p, N, span)
-            status[b] = BEYOND_RANGE
-            if make_keys(s, w, at, x, p, N, span):
-                at += 2 * s.width * s.width
-                status[b] = write_card(
-                    s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer, cards[b]
-                )
+            for wide in (False, True):
+                status[b] = BEYOND_RANGE
+                if make_keys(s, w, at, x, p, N, span, wide):
+                    behind = at + 2 * s.width * s.width
+                    status[b] = write_cards(
+                        s, w, behind, x, p, b, N, span, affinity, gains, rules, asked, answer, wide, cards[b]
+                    )
+                if status[b] != BEYOND_RANGE:
+                    break
         b = taken(counter, 0)
     return 0
+
+
+@compiled
+@no_type_check
+def scores_each(s, p, x, w, tables, features, ids, affinity, gains, present, begun, scores):
+    """The scores of every candidate as the choice after the positions `begun` [B, t] into `scores` [B, N].
+
+    Returns the first request with an unknown id, or -1.
+    """
+    B, N = present.shape
+    span = (N + 15) // 16 * 16
+    parent, place = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    gain = np.zeros((2, gains.node.shape[1]), np.float32)
+    counts = np.zeros((2, 3, len(gains.worth)), np.float32)
+    one = np.int64(1)
+    for b in range(B):
+        at = embed(s, w, s.width, x, p, tables, features, ids, b, N)
+        if at < 0:
+            return b
+        for n in range(span):
+            x[p.absent + n] = ZERO if n < N and present[b, n] else NOTHING
+        at = encode(s, w, at, x, p, N, span)
+        make_keys(s, w, at, x, p, N, span, True)
+        at += 2 * s.width * s.width
+        lstm = start(s, w, at + 3 * s.width * s.width + 2 * s.width, x, p)
+        gain[0] = gains.node[b]
+        counts[:] = ZERO
+        counts[0, 0] = ONE
+        old = np.int64(0)
+        for t in range(begun.shape[1]):
+            place[0] = begun[b, t]
+            follow(gain[old], counts[old], gains, b, place[0], gain[1 - old], counts[1 - old])
+            advance(s, w, lstm, x, p, one, parent, place, old)
+            old = 1 - old
+        point(s, w, at, x, p, one, N, span, True)
+        for n in range(affinity.shape[1]):
+            x[p.scores + n] += affinity[b, n]
+        add_gains(x, p.scores, N, gain[old], counts[old], gains, b)
+        for n in range(N):
+            scores[b, n] = x[p.scores + n]
+    return -1

@@ -1,161 +1,183 @@
-"""Cards on the CPU without torch's overhead: a policy's weights packed for the compiled kernel, requests in, cards out.
+"""Cards on the CPU by a policy: its weights packed for the compiled kernel, requests in, cards out.
 
-Knows what the kernel cannot do (numbers beyond its range); there the model itself answers.
+Knows no network but by the names of its weights.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any
+from collections.abc import Sequence
+from copy import copy
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float32, Int
-from torch import Tensor
 
-from exactk.engine.decode.decode_kernel import BEYOND_RANGE, NO_CARD, UNKNOWN_ID, decode_each
+from exactk.engine.decode.affinity import CompiledAffinity
+from exactk.engine.decode.decode_kernel import NO_CARD, UNKNOWN_ID, decode_each, scores_each
 from exactk.engine.decode.encode_kernel import Places, Sizes
-from exactk.engine.decode.guide import CompiledGuide
+from exactk.engine.decode.guide import CompiledGuide, no_gains
 from exactk.engine.decode.guide_kernel import Gains
-from exactk.engine.packing import aligned, in_groups, padded, plain, rounded
+from exactk.engine.decode.stepwise import likeliest_cards
+from exactk.engine.inputs import Vectors, unknown_id
+from exactk.engine.network import encoder_layer, linear
+from exactk.engine.packing import Weights, aligned, in_groups, packed, padded, part_of, plain, rounded
+from exactk.engine.pair_value.values import PairValues
 from exactk.engine.sharing import shared
-from exactk.errors import InfeasibleError, InputError
-from exactk.models.policy import Policy
+from exactk.errors import InfeasibleError
 from exactk.problem.batch import Batch
 from exactk.problem.compiling import num_cores
-from exactk.search import Feasible, beam
-from exactk.tensors import TensorBatch
+from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
 
 GRAIN = 4  # requests a thread takes at least
+
+
+class Written(NamedTuple):
+    """The W likeliest cards, best first, positions in order of choice, -1 beyond a card's size; how many there are."""
+
+    cards: Int[np.ndarray, "B W K"]
+    num_found: Int[np.ndarray, "B"]
 
 
 class CompiledDecoder:
     """A policy's beam search as one compiled call per batch; the same cards as `search.beam`.
 
-    `threads` (all cores if not given) share a batch. After training on, call `refresh`.
+    `threads` (all cores if not given) share a batch.
     """
 
-    def __init__(self, policy: Policy, threads: int | None = None) -> None:
-        self.policy = policy
+    def __init__(
+        self,
+        weights: Weights,
+        config: PolicyConfig,
+        sizes: InputSizes,
+        guide_config: PairValueConfig,
+        threads: int | None = None,
+    ) -> None:
+        self.vectors = Vectors.of(part_of(weights, "inputs.vectors"), config.inputs, sizes)
         self.threads = threads or num_cores()
-        self._own = threading.local()
-        self.refresh()
-
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Pack the policy's weights as they are now."""
-        vectors = self.policy.inputs.vectors
-        none = np.zeros((0, 0), np.float32)
-        self._tables = (
-            none if vectors.users is None else plain(vectors.users.weight),
-            none if vectors.items is None else plain(vectors.items.weight),
+        affinity, guide = part_of(weights, "affinity"), part_of(weights, "guide")
+        self._affinity = CompiledAffinity(affinity, config, sizes.num_items) if affinity else None
+        self._guide = CompiledGuide(guide, guide_config, sizes) if guide else None
+        self._sizes = sizes_of(config, self.vectors)
+        self._tables = (self.vectors.users, self.vectors.items)
+        self._weights = packed(
+            [
+                *_input_weights(weights, self._sizes),
+                *_encoder_weights(weights, self._sizes),
+                *_pointer_weights(weights, self._sizes),
+            ]
         )
-        self._sizes = sizes_of(self.policy)
-        self._weights = packed(self.policy, self._sizes)
-        self._guide = None if self.policy.guide is None else CompiledGuide(self.policy.guide)
+        self._named = weights
+        self._own = threading.local()
 
-    @torch.no_grad()
+    @property
+    def beam(self) -> int:
+        """Cards kept side by side."""
+        return self._sizes.beam
+
+    def with_beam(self, width: int) -> CompiledDecoder:
+        """The same policy, decoded by a beam of this width."""
+        other = copy(self)
+        other._sizes = self._sizes._replace(beam=width, rows=rounded(width, 4))
+        other._own = threading.local()
+        return other
+
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One valid card per request, positions in order of choice, -1 beyond a card's size."""
-        if (
-            batch.brief is not None
-        ):  # the kernel knows pairs and caps; completion under a brief is the exact engine's
-            return self._by_model(batch)
-        B, N = batch.item.shape
-        requests = batch.requests()
-        sizes = requests.card_size
-        cards = np.full((B, int(sizes.max())), -1, np.int64)
-        status = np.empty(B, np.int64)
-        asked, answer = np.empty((2, B, N), np.bool_)
-        ids = (plain(batch.user), plain(batch.item))
-        rules = tuple(
-            np.ascontiguousarray(part)
-            for part in (
-                requests.graph, requests.present, sizes, requests.pinned, requests.group, requests.cap,
-            )
-        )  # fmt: skip
-        given = (self._features(batch), self._affinity(batch), self._gains(batch))
-        self._spread(B, N, ids, *given, rules, asked, answer, cards, status)
-        if status.any():
-            return self._mended(batch, cards, status)
-        return cards
-
-    def _spread(self, B: int, N: int, ids: Any, features: Any, *rest: Any) -> None:
-        """The kernel over all requests, on all threads where there are enough."""
-        places, counter = places_of(self._sizes, N), np.zeros(1, np.int64)
-        given = (self._weights, self._tables, features, ids, *rest)
-        shared(
-            min(self.threads, B // GRAIN),
-            lambda _: decode_each(counter, self._sizes, places, self._scratch(places), *given),
-        )
-
-    def _scratch(self, places: Places) -> Float32[np.ndarray, "n"]:
-        """This thread's working memory for one number of candidates; its padding is zero and stays so."""
-        if getattr(self._own, "places", None) != (places, self._sizes):
-            self._own.scratch = aligned(places.end)
-            self._own.places = (places, self._sizes)
-        scratch: np.ndarray = self._own.scratch
-        return scratch
-
-    def _features(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """User and item features as the model reads them; refuses others as the model would."""
-        vectors, B = self.policy.inputs.vectors, len(batch)
-        user, item = batch.user_features, batch.item_features
-        if vectors.user_feature_size and (user is None or user.shape[-1] != vectors.user_feature_size):
-            vectors.user(TensorBatch.of(batch))
-        if vectors.item_feature_size and (item is None or item.shape[-1] != vectors.item_feature_size):
-            vectors.item(TensorBatch.of(batch))
-        return (
-            np.zeros((B, 0), np.float32) if user is None else plain(user),
-            np.zeros((B, 0, 0), np.float32) if item is None else plain(item),
-        )
-
-    def _affinity(self, batch: Batch) -> Float32[np.ndarray, "B n"]:
-        """What the policy adds to the scores of every step; no columns where it adds nothing."""
-        affinity = self.policy.affinity
-        if affinity is None:
-            return np.zeros((len(batch), 0), np.float32)
-        # An id beyond the tables gets some row's numbers here; the kernel refuses its request by number.
-        users, items = (max(len(table) - 1, 0) for table in self._tables)
-        known = replace(batch, user=batch.user.clip(0, users), item=batch.item.clip(0, items))
-        return plain(affinity(TensorBatch.of(known)))
-
-    def _gains(self, batch: Batch) -> Gains:
-        """What the guide adds to the scores step by step; empty arrays where there is none."""
-        if self._guide is not None:
-            return self._guide.gains(batch)
-        B, N = batch.item.shape
-        return Gains(*(np.zeros(shape, np.float32) for shape in ((B, 0), (B, 0, 0), (B, 0, N), (0,))))
-
-    def _mended(self, batch: Batch, cards: np.ndarray, status: np.ndarray) -> Int[np.ndarray, "B K"]:
-        """Name what cannot be answered; leave to the model what only it can."""
-        if (status == UNKNOWN_ID).any():
-            b = int(np.flatnonzero(status == UNKNOWN_ID)[0])
-            raise InputError(
-                f"request {b} of the batch names a user or item the model has no row for: "
-                f"users are 0..{len(self._tables[0]) - 1}, items 0..{len(self._tables[1]) - 1}"
-            )
-        if (status == NO_CARD).any():
-            b = int(np.flatnonzero(status == NO_CARD)[0])
+        written = self.write(batch)
+        if not written.num_found.all():
+            b = int(np.flatnonzero(written.num_found == 0)[0])
             size, num = int(batch.card_size[b]), int(batch.present[b].sum())
             raise InfeasibleError(
                 f"request {b} of the batch has no valid card: no {size} of its {num} candidates may stand together"
             )
-        rows = status == BEYOND_RANGE
-        found = self._by_model(batch.rows(rows))
-        cards[rows, : found.shape[1]] = found
-        return cards
+        return written.cards[:, 0]
 
-    def _by_model(self, batch: Batch) -> Int[np.ndarray, "B K"]:
-        asked = TensorBatch.of(batch)
-        return beam(self.policy.steps(asked), Feasible.of(asked), self.policy.config.beam).cards[:, 0].numpy()
+    def write(self, batch: Batch, kept: int = 1, values: PairValues | None = None) -> Written:
+        """The `kept` likeliest cards; `values` are the guide's, where they are known already."""
+        B, N = batch.item.shape
+        if batch.brief is not None:  # the kernel knows pairs and caps alone
+            alone = [batch.rows(slice(b, b + 1)) for b in range(B)]
+            return Written(*likeliest_cards(batch, partial(self._after, alone), self.beam, kept))
+        requests = batch.requests()
+        cards = np.full((B, kept, int(requests.card_size.max())), -1, np.int64)
+        status = np.empty(B, np.int64)
+        rules = tuple(
+            np.ascontiguousarray(part)
+            for part in (
+                requests.graph, requests.present, requests.card_size, requests.pinned, requests.group, requests.cap,
+            )
+        )  # fmt: skip
+        places, counter = places_of(self._sizes, N), np.zeros(1, np.int64)
+        asked, answer = np.empty((2, B, N), np.bool_)
+        given = (
+            self._weights,
+            self._tables,
+            *self._given(batch, values),
+            rules,
+            asked,
+            answer,
+            cards,
+            status,
+        )
+        shared(
+            min(self.threads, B // GRAIN),
+            lambda _: decode_each(counter, self._sizes, places, self._scratch(places), *given),
+        )
+        if (status == UNKNOWN_ID).any():
+            raise unknown_id(int(np.flatnonzero(status == UNKNOWN_ID)[0]), self.vectors)
+        return Written(cards, np.where(status == NO_CARD, 0, (cards[:, :, 0] >= 0).sum(1)))
+
+    def scores(self, batch: Batch, begun: Int[np.ndarray, "B t"] | None = None) -> Float32[np.ndarray, "B N"]:
+        """Raw scores of every candidate as the choice after the positions `begun`; as the first if none are given."""
+        B, N = batch.item.shape
+        scores, places = np.empty((B, N), np.float32), places_of(self._sizes, N)
+        begun = np.empty((B, 0), np.int64) if begun is None else np.ascontiguousarray(begun)
+        unknown = scores_each(
+            self._sizes, places, self._scratch(places), self._weights, self._tables,
+            *self._given(batch, None), np.ascontiguousarray(batch.present), begun, scores,
+        )  # fmt: skip
+        if unknown >= 0:
+            raise unknown_id(unknown, self.vectors)
+        return scores
+
+    def _after(
+        self, alone: Sequence[Batch], b: int, begun: Int[np.ndarray, "W t"]
+    ) -> Float32[np.ndarray, "W N"]:
+        """The scores of request b after each of some cards begun."""
+        return self.scores(alone[b].rows(np.zeros(len(begun), np.int64)), begun)
+
+    def attention(self, batch: Batch) -> Float32[np.ndarray, "B L H N N"]:
+        """What every candidate attends to in the encoder, per layer and head (the paper's Fig. 4)."""
+        inputs = self._named
+        item = linear(inputs, "inputs.item_weight", self.vectors.item(batch))
+        user = linear(inputs, "inputs.user_weight", self.vectors.user(batch))
+        nodes, found = linear(inputs, "encoder.embed", np.maximum(item + user[:, None], 0)), []
+        for number in range(self._sizes.layers):
+            layer = part_of(inputs, f"encoder.layers.{number}")
+            nodes, attention = encoder_layer(layer, nodes, batch.present, self._sizes.heads)
+            found.append(attention)
+        return np.stack(found, 1)
+
+    def _given(self, batch: Batch, values: PairValues | None) -> tuple[Any, Any, np.ndarray, Gains]:
+        """What the kernels read of a batch: features, ids, affinity (no columns where there is none), gains."""
+        features = self.vectors.features(batch)
+        affinity = np.zeros((len(batch), 0), np.float32) if self._affinity is None else self._affinity(batch)
+        gains = no_gains(batch) if self._guide is None else self._guide.gains(batch, values)
+        return tuple(features), (plain(batch.user), plain(batch.item)), affinity, gains
+
+    def _scratch(self, places: Places) -> Float32[np.ndarray, "n"]:
+        """This thread's working memory for one number of candidates; its padding is zero and stays so."""
+        if getattr(self._own, "places", None) != places:
+            self._own.scratch = aligned(places.end)
+            self._own.places = places
+        scratch: np.ndarray = self._own.scratch
+        return scratch
 
 
-def sizes_of(policy: Policy) -> Sizes:
+def sizes_of(config: PolicyConfig, vectors: Vectors) -> Sizes:
     """The network's sizes, padded to what a register holds."""
-    config, vectors = policy.config, policy.inputs.vectors
     head = config.width // config.heads
     return Sizes(
         width=rounded(config.width),
@@ -210,57 +232,65 @@ def places_of(sizes: Sizes, num_candidates: int) -> Places:
     return Places(**places, end=used)
 
 
-def packed(policy: Policy, sizes: Sizes) -> Float32[np.ndarray, "n"]:
-    """All weights in the order in which the kernel reads them."""
-    parts = [
-        *_input_weights(policy, sizes),
-        *_encoder_weights(policy, sizes),
-        *_pointer_weights(policy, sizes),
-    ]
-    flat = torch.cat([part.reshape(-1).float() for part in parts]).numpy()
-    weights = aligned(len(flat))
-    weights[:] = flat
-    return weights
-
-
-def _input_weights(policy: Policy, sizes: Sizes) -> list[Tensor]:
-    D, inputs = sizes.width, policy.inputs
+def _input_weights(policy: Weights, sizes: Sizes) -> list[np.ndarray]:
+    D = sizes.width
     return [
-        in_groups(torch.ones(sizes.true_width), 1, D),
-        padded(inputs.item_weight.weight, sizes.item_size, D),
-        padded(inputs.user_weight.weight, sizes.user_size, D),
-        in_groups(inputs.item_weight.bias, 1, D),
+        in_groups(np.ones(sizes.true_width, np.float32), 1, D),
+        padded(policy["inputs.item_weight.weight"], sizes.item_size, D),
+        padded(policy["inputs.user_weight.weight"], sizes.user_size, D),
+        in_groups(policy["inputs.item_weight.bias"], 1, D),
     ]
 
 
-def _encoder_weights(policy: Policy, sizes: Sizes) -> list[Tensor]:
+def _encoder_weights(policy: Weights, sizes: Sizes) -> list[np.ndarray]:
     D, F, H = sizes.width, sizes.feed_forward_size, sizes.heads * sizes.head_size
-    encoder = policy.encoder
-    parts = [padded(encoder.embed.weight, D, D), in_groups(encoder.embed.bias, 1, D)]
-    layers: Any = encoder.layers
-    for layer in layers:
-        project = in_groups(layer.attention.project.weight.T, sizes.parts * sizes.heads, sizes.head_size)
-        join = in_groups(layer.attention.join.weight, sizes.heads, sizes.head_size)
+    encoder = part_of(policy, "encoder")
+    parts = [padded(encoder["embed.weight"], D, D), in_groups(encoder["embed.bias"], 1, D)]
+    for number in range(sizes.layers):
+        layer = part_of(encoder, f"layers.{number}")
+        project = in_groups(layer["attention.project.weight"].T, sizes.parts * sizes.heads, sizes.head_size)
+        join = in_groups(layer["attention.join.weight"], sizes.heads, sizes.head_size)
         parts += [padded(project.T, D, sizes.parts * H), padded(join, H, D)]
-        parts += [in_groups(p, 1, D) for p in (layer.attention_norm.weight, layer.attention_norm.bias)]
-        parts += [padded(layer.widen.weight, D, F), in_groups(layer.widen.bias, 1, F)]
-        parts += [padded(layer.narrow.weight, F, D), in_groups(layer.narrow.bias, 1, D)]
-        parts += [in_groups(p, 1, D) for p in (layer.feed_forward_norm.weight, layer.feed_forward_norm.bias)]
+        parts += [in_groups(layer[f"attention_norm.{name}"], 1, D) for name in ("weight", "bias")]
+        parts += [padded(layer["widen.weight"], D, F), in_groups(layer["widen.bias"], 1, F)]
+        parts += [padded(layer["narrow.weight"], F, D), in_groups(layer["narrow.bias"], 1, D)]
+        parts += [in_groups(layer[f"feed_forward_norm.{name}"], 1, D) for name in ("weight", "bias")]
     return parts
 
 
-def _pointer_weights(policy: Policy, sizes: Sizes) -> list[Tensor]:
+def _pointer_weights(policy: Weights, sizes: Sizes) -> list[np.ndarray]:
     """tanh(k + q) is made of e^2k and e^2q: the doubling, and the -2 of the sum, are in the weights."""
-    D, pointer, width = sizes.width, policy.pointer, sizes.true_width
-    keys = [padded(part, D, D).T for part in (2 * pointer.keys.weight).chunk(2)]
-    query = in_groups(2 * pointer.pointer_query.weight, 2, D)
-    vectors = [in_groups(-2 * v.weight, 1, D) for v in (pointer.glimpse_vector, pointer.pointer_vector)]
-    parts = [*keys, padded(2 * pointer.glimpse_query.weight, D, D), padded(query, 2 * D, D), *vectors]
-    nothing = torch.zeros(1, 1, width, device=pointer.keys.weight.device)
-    begin = policy.start(pointer.encode(nothing, None), 1)
-    for layer in range(sizes.decoder_layers):
-        parts += [in_groups(part[0, 0, layer], 1, D) for part in (begin.hidden, begin.cell)]
-    for from_input, from_hidden, bias_input, bias_hidden in pointer.recurrent.all_weights:
+    D, pointer = sizes.width, part_of(policy, "pointer")
+    keys = [padded(part, D, D).T for part in np.split(2 * pointer["keys.weight"], 2)]
+    query = in_groups(2 * pointer["pointer_query.weight"], 2, D)
+    vectors = [in_groups(-2 * pointer[f"{name}_vector.weight"], 1, D) for name in ("glimpse", "pointer")]
+    parts = [*keys, padded(2 * pointer["glimpse_query.weight"], D, D), padded(query, 2 * D, D), *vectors]
+    cells = [_cell(part_of(pointer, "recurrent"), layer) for layer in range(sizes.decoder_layers)]
+    for hidden_and_cell in _begin(cells, sizes.true_width):
+        parts += [in_groups(part, 1, D) for part in hidden_and_cell]
+    for from_input, from_hidden, bias in cells:
         gates = [in_groups(g.T, 4, D) for g in (from_input, from_hidden)]
-        parts += [padded(g.T, D, 4 * D) for g in gates] + [in_groups(bias_input + bias_hidden, 4, D)]
-    return [part.cpu() for part in parts]
+        parts += [padded(g.T, D, 4 * D) for g in gates] + [in_groups(bias, 4, D)]
+    return parts
+
+
+def _cell(recurrent: Weights, layer: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of one LSTM cell: the weights of its input and of its hidden vector, and both biases together."""
+    return (
+        recurrent[f"weight_ih_l{layer}"],
+        recurrent[f"weight_hh_l{layer}"],
+        recurrent[f"bias_ih_l{layer}"] + recurrent[f"bias_hh_l{layer}"],
+    )
+
+
+def _begin(
+    cells: list[tuple[np.ndarray, np.ndarray, np.ndarray]], width: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """d_1 = g(0, 0) (eq. 11): each layer's hidden vector and cell, the same for every request."""
+    below, found = np.zeros(width, np.float32), []
+    for from_input, _, bias in cells:
+        i, _, g, o = np.split(from_input @ below + bias, 4)
+        cell = np.tanh(g) / (1 + np.exp(-i))
+        below = np.tanh(cell) / (1 + np.exp(-o))
+        found.append((below, cell))
+    return found

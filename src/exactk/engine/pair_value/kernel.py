@@ -1,6 +1,6 @@
-"""The pair value of every candidate and pair, compiled: what `models.pairvalue` computes, without torch's overhead.
+"""The pair value of every candidate and pair, compiled: what `models.pairvalue` computes.
 
-Knows no search; weights come packed by `pair_search.py` in the order read here.
+Knows no search; weights come packed by `values.py` in the order read here.
 """
 
 from __future__ import annotations
@@ -158,14 +158,15 @@ def pair_values(s, w, at, x, p, N, span, pair):
 
 @compiled
 @no_type_check
-def values_each(s, p, x, w, tables, features, ids, node, pair):
-    """Mean node and pair values of every request; returns the first request with an unknown id, or -1."""
+def values_each(s, p, x, w, tables, features, ids, bias, node, pair):
+    """Mean bias, node and pair values of every request; returns the first request with an unknown id, or -1."""
     user_tables, item_tables = tables
     user_features, item_features = features
     user, item = ids
     B, N = item.shape
     span = (N + 15) // 16 * 16
     for b in range(B):
+        bias[b] = 0.0
         node[b, :] = 0.0
         pair[b, :, :] = 0.0
         at = np.int64(0)
@@ -178,4 +179,6 @@ def values_each(s, p, x, w, tables, features, ids, node, pair):
                     return b
             at = node_values(s, w, at, x, p, N, node[b])
             at = pair_values(s, w, at, x, p, N, span, pair[b])
+            bias[b] += (weighted(x, p.user, w, at, s.user_size) + w[at + s.user_size]) / s.members
+            at += s.user_size + 1
     return -1

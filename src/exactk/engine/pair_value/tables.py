@@ -7,12 +7,10 @@ a quarter of the work, and no features to carry along.
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple, no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
-import torch
-from jaxtyping import Float32, Float64, Int64
-from torch import Tensor
+from jaxtyping import Float32, Int64
 
 from exactk.engine.arithmetic import product
 from exactk.engine.lanes import (
@@ -28,15 +26,13 @@ from exactk.engine.lanes import (
     subtract,
     total,
 )
-from exactk.engine.packing import aligned, plain, rounded
-from exactk.models.inputs import joined
-from exactk.models.pairvalue import PairMember, PairValue
+from exactk.engine.network import linear, softmax
+from exactk.engine.packing import Weights, aligned, part_of, plain, rounded
+from exactk.engine.pair_value.values import CompiledPairValues, PairValues
 from exactk.problem.compiling import compiled
+from exactk.settings.config import PairValueConfig
 
 MOST_BYTES = 512 << 20  # of tables; a larger catalogue goes without
-# A member with other layers than these computes something else.
-LAYERS = {"map_user", "map_item", "node_linear", "node_item", "node_user", "node_both", "node_out",
-          "kinds", "places", "minding", "user_bias"}  # fmt: skip
 
 
 class TableSizes(NamedTuple):
@@ -199,62 +195,57 @@ def table_values_each(x, users, table, user_tables, features, user, rows, bias, 
 
 
 class PairTables:
-    """The values of `PairValue.values` for items named by their row in a catalogue."""
+    """The values of a pair value for items named by their row in a catalogue."""
 
-    def __init__(self, model: PairValue, item: Tensor, features: Tensor | None) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        config: PairValueConfig,
+        values: CompiledPairValues,
+        item: Int64[np.ndarray, "I"],
+        features: Float32[np.ndarray, "I F"] | None,
+    ) -> None:
         """`item` are vocabulary indices, `features` the scaled features, by row of the catalogue."""
-        members: Any = model.members
-        self._user_tables = tuple(_users(member) for member in members)
+        members = [part_of(weights, f"members.{m}") for m in range(config.members)]
+        self._user_tables = tuple(vectors.users for vectors in values.vectors)
         self._users = _user_part(members)
-        self._items = _item_table(members, item, features, self._users.sizes.stride)
+        self._items = _item_table(members, values, item, features, self._users.sizes.stride)
         self._own = threading.local()
 
     @classmethod
-    def of(cls, model: PairValue, item: Tensor, features: Tensor | None) -> PairTables | None:
-        """None where the model is built otherwise than this file knows, or the tables would be too large."""
-        members: Any = model.members
-        if any(
-            {name for name, _ in member.named_children()} - {"vectors", "dropout"} != LAYERS
-            for member in members
-        ):
+    def of(
+        cls,
+        weights: Weights,
+        config: PairValueConfig,
+        values: CompiledPairValues,
+        item: Int64[np.ndarray, "I"],
+        features: Float32[np.ndarray, "I F"] | None,
+    ) -> PairTables | None:
+        """None where the tables would be too large."""
+        size = config.embedding_size + config.hidden_size + 2 * config.kinds + config.place_size
+        if 4 * config.members * size * len(item) > MOST_BYTES:
             return None
-        first = members[0]
-        numbers = sum(
-            layer.out_features
-            for layer in (first.map_item, first.node_item, first.kinds, first.kinds, first.places)
-        )
-        if 4 * len(members) * numbers * len(item) > MOST_BYTES:
-            return None
-        return cls(model, item, features)
+        return cls(weights, config, values, item, features)
 
     def values(
         self,
-        user: Int64[np.ndarray, B],
+        user: Int64[np.ndarray, "B"],
         features: Float32[np.ndarray, "B Fu"] | None,
         rows: Int64[np.ndarray, "B N"],
-    ) -> tuple[Float64[np.ndarray, B], Float64[np.ndarray, "B N"], Float64[np.ndarray, "B N N"]]:
+    ) -> PairValues:
         """Bias, node and pair values; where nothing stands in `rows`, any row will do."""
         B, N = rows.shape
-        bias, node, pair = np.empty(B), np.empty((B, N)), np.empty((B, N, N))
+        values = PairValues(np.empty(B), np.empty((B, N)), np.empty((B, N, N)))
         if features is None:
             features = np.zeros((B, 0), np.float32)
         unknown = table_values_each(
-            self._scratch(N),
-            self._users,
-            self._items,
-            self._user_tables,
-            features,
-            user,
-            rows,
-            bias,
-            node,
-            pair,
+            self._scratch(N), self._users, self._items, self._user_tables, features, user, rows, *values
         )
         if unknown >= 0:
             raise IndexError(f"user index {user[unknown]} is beyond the model's table")
-        return bias, node, pair
+        return values
 
-    def _scratch(self, N: int) -> Float32[np.ndarray, n]:
+    def _scratch(self, N: int) -> Float32[np.ndarray, "n"]:
         """This thread's working memory; all that is read is written before, for any N."""
         _, _, H, C, Z, stride = self._users.sizes
         span = rounded(N)
@@ -265,56 +256,58 @@ class PairTables:
         return held
 
 
-def _users(member: PairMember) -> Float32[np.ndarray, "U E"]:
-    table = member.vectors.users
-    return np.zeros((0, 0), np.float32) if table is None else plain(table.weight)
+def _with_bias(member: Weights, name: str) -> np.ndarray:
+    """The transposed matrix with its bias, or zeros, as the last row."""
+    weight = member[f"{name}.weight"]
+    return np.vstack([weight.T, member.get(f"{name}.bias", np.zeros(len(weight), np.float32))])
 
 
-def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The transposed matrix with its bias as the last row."""
-    below = torch.zeros(weight.shape[0]) if bias is None else bias
-    return torch.cat([weight.T, below[None]])
+def _widened(matrix: np.ndarray, size: int) -> np.ndarray:
+    """Zeros to the right."""
+    return np.pad(matrix, [*[(0, 0)] * (matrix.ndim - 1), (0, size - matrix.shape[-1])])
 
 
-@torch.no_grad()
-def _user_part(members: Any) -> UserPart:
+def _user_part(members: list[dict[str, np.ndarray]]) -> UserPart:
     first = members[0]
-    H = rounded(first.node_item.out_features)
-
-    def padded(t: Tensor) -> Tensor:
-        return torch.nn.functional.pad(t, (0, H - t.shape[-1]))
-
+    H = rounded(len(first["node_item.weight"]))
     layers = [
-        torch.cat([
-            _with_bias(m.map_user.weight, m.map_user.bias), padded(_with_bias(m.node_user.weight, None)),
-            _with_bias(m.minding.weight, m.minding.bias), _with_bias(m.user_bias.weight, m.user_bias.bias),
-        ], 1) for m in members
+        np.hstack([
+            _with_bias(m, "map_user"), _widened(_with_bias(m, "node_user"), H),
+            _with_bias(m, "minding"), _with_bias(m, "user_bias"),
+        ]) for m in members
     ]  # fmt: skip
-    E, C, Z = (layer.out_features for layer in (first.map_item, first.kinds, first.places))
+    E, C, Z = (len(first[f"{name}.weight"]) for name in ("map_item", "kinds", "places"))
     stride = rounded(len(members) * (E + H + 2 * C + Z + 1) + 1)
     return UserPart(
         sizes=TableSizes(len(members), E, H, C, Z, stride),
-        weights=plain(torch.stack(layers)),
-        both=plain(torch.stack([padded(m.node_both.weight.T) for m in members])),
-        out=plain(torch.stack([padded(m.node_out.weight[0]) for m in members]).flatten()),
-        closeness=plain(torch.stack([m.closeness for m in members])),
+        weights=plain(np.stack(layers)),
+        both=plain(np.stack([_widened(m["node_both.weight"].T, H) for m in members])),
+        out=plain(np.concatenate([_widened(m["node_out.weight"][0], H) for m in members])),
+        closeness=plain(np.stack([m["closeness"] for m in members])),
     )
 
 
-@torch.no_grad()
-def _item_table(members: Any, item: Tensor, features: Tensor | None, stride: int) -> Float32[np.ndarray, n]:
+def _item_table(
+    members: list[dict[str, np.ndarray]],
+    values: CompiledPairValues,
+    item: Int64[np.ndarray, "I"],
+    features: Float32[np.ndarray, "I F"] | None,
+    stride: int,
+) -> Float32[np.ndarray, "n"]:
     """What an item alone decides, a row for each: per member V x_i, its share of the hidden layer, k, k T, z, |z|^2.
 
     At the end the linear terms, for all members together.
     """
-    parts, linear = [], torch.zeros(len(item), 1)
-    for m in members:
-        x = joined(m.vectors.items, item, features, m.vectors.item_feature_size, "item")
-        hidden, kinds, places = m.node_item(x), m.kinds(x).softmax(-1), m.places(x)
-        padding = torch.zeros(len(item), rounded(hidden.shape[1]) - hidden.shape[1])
-        tabled = kinds @ (m.table + m.table.T) / 2
-        square = places.square().sum(-1, keepdim=True)
-        parts += [m.map_item(x), hidden, padding, kinds, tabled, places, square]
-        linear += m.node_linear(x)
+    parts, linears = [], np.zeros((len(item), 1), np.float32)
+    for m, vectors in zip(members, values.vectors, strict=True):
+        x = vectors.item_rows(item, features)
+        hidden, kinds = linear(m, "node_item", x), softmax(linear(m, "kinds", x))
+        places = linear(m, "places", x)
+        tabled = kinds @ (m["table"] + m["table"].T) / 2
+        square = np.square(places).sum(-1, keepdims=True)
+        hidden = _widened(hidden, rounded(hidden.shape[1]))
+        parts += [linear(m, "map_item", x), hidden, kinds, tabled, places, square]
+        linears += linear(m, "node_linear", x)
     width = sum(part.shape[1] for part in parts) + 1
-    return plain(torch.cat([*parts, linear, torch.zeros(len(item), stride - width)], 1).flatten())
+    padding = np.zeros((len(item), stride - width), np.float32)
+    return plain(np.concatenate([*parts, linears, padding], 1).reshape(-1))

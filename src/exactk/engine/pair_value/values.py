@@ -1,100 +1,70 @@
-"""A pair value on the CPU with torch left out: requests in, the numbers of all candidates and pairs out.
+"""A pair value on the CPU: requests in, the numbers of all candidates and pairs out, by one compiled call.
 
-Knows no search, and no network from inside but the order of its weights.
+Knows no search, and of the network no more than the names of its weights.
 """
 
 from __future__ import annotations
 
 import threading
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import torch
-from jaxtyping import Float32, Float64
-from torch import Tensor, nn
+from jaxtyping import Float64
 
-from exactk.engine.packing import aligned, in_groups, padded, plain, rounded
+from exactk.engine.inputs import Vectors, unknown_id
+from exactk.engine.packing import Weights, aligned, in_groups, packed, padded, part_of, plain, rounded
 from exactk.engine.pair_value.kernel import PairPlaces, PairSizes, values_each
-from exactk.errors import InputError
-from exactk.models.pairvalue import PairMember, PairValue
 from exactk.problem.batch import Batch
-from exactk.tensors import TensorBatch
+from exactk.settings.config import InputSizes, PairValueConfig
+
+
+class PairValues(NamedTuple):
+    """logit(A) = bias + sum of node over A + sum of pair over the pairs of A; pair symmetric, diagonal 0."""
+
+    bias: Float64[np.ndarray, "B"]
+    node: Float64[np.ndarray, "B N"]
+    pair: Float64[np.ndarray, "B N N"]
 
 
 class CompiledPairValues:
-    """The numbers of `PairValue.values` by one compiled call. After training on, call `refresh`."""
+    """The values of a learned pair value."""
 
-    def __init__(self, model: PairValue) -> None:
-        self.model = model
+    def __init__(self, weights: Weights, config: PairValueConfig, sizes: InputSizes) -> None:
+        members = [part_of(weights, f"members.{m}") for m in range(config.members)]
+        self.vectors = [Vectors.of(part_of(m, "vectors"), config.inputs, sizes) for m in members]
+        self.sizes = sizes_of(config, self.vectors[0])
+        self._tables = (tuple(v.users for v in self.vectors), tuple(v.items for v in self.vectors))
+        self._weights = packed([part for member in members for part in _weights(member, self.sizes)])
         self._own = threading.local()
-        self.refresh()
 
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Pack the model's weights as they are now."""
-        members: Any = self.model.members
-        self._sizes = sizes_of(self.model)
-        self._tables = tuple(
-            tuple(_table(getattr(member.vectors, name)) for member in members) for name in ("users", "items")
-        )
-        flat = torch.cat(
-            [part.reshape(-1).float().cpu() for m in members for part in _weights(m, self._sizes)]
-        )
-        self._weights = aligned(len(flat))
-        self._weights[:] = flat.numpy()
-
-    def values(self, batch: Batch) -> tuple[Float64[np.ndarray, "B N"], Float64[np.ndarray, "B N N"]]:
-        """Node and pair values of all candidates."""
+    def __call__(self, batch: Batch) -> PairValues:
+        """Of every candidate and pair."""
         B, N = batch.item.shape
-        node, pair = np.empty((B, N)), np.empty((B, N, N))
-        places = places_of(self._sizes, N)
-        if getattr(self._own, "places", None) != (places, self._sizes):
-            self._own.scratch, self._own.places = aligned(places.end), (places, self._sizes)
-        ids = (plain(batch.user), plain(batch.item))
+        values = PairValues(np.empty(B), np.empty((B, N)), np.empty((B, N, N)))
+        places = places_of(self.sizes, N)
+        if getattr(self._own, "places", None) != places:
+            self._own.scratch, self._own.places = aligned(places.end), places
+        features = self.vectors[0].features(batch)
         unknown = values_each(
-            self._sizes,
+            self.sizes,
             places,
             self._own.scratch,
             self._weights,
             self._tables,
-            self.features(batch),
-            ids,
-            node,
-            pair,
+            (features.user[:, None], features.item),
+            (plain(batch.user), plain(batch.item)),
+            values.bias,
+            values.node,
+            values.pair,
         )
         if unknown >= 0:
-            raise InputError(f"request {unknown} of the batch names a user or item the model has no row for")
-        return node, pair
-
-    def features(self, batch: Batch) -> tuple[Float32[np.ndarray, "B 1 f"], Float32[np.ndarray, "B N g"]]:
-        """User and item features as the model reads them; refuses others as the model would."""
-        members: Any = self.model.members
-        vectors, (B, N) = members[0].vectors, batch.item.shape
-        user, item = batch.user_features, batch.item_features
-        if vectors.user_feature_size and (user is None or user.shape[-1] != vectors.user_feature_size):
-            vectors.user(TensorBatch.of(batch))
-        if vectors.item_feature_size and (item is None or item.shape[-1] != vectors.item_feature_size):
-            vectors.item(TensorBatch.of(batch))
-        return (
-            np.zeros((B, 1, 0), np.float32) if user is None else plain(user)[:, None],
-            np.zeros((B, N, 0), np.float32) if item is None else plain(item),
-        )
-
-    @property
-    def item_tables(self) -> tuple[np.ndarray, ...]:
-        """The members' tables of items, empty where they read no ids."""
-        return self._tables[1]
+            raise unknown_id(unknown, self.vectors[0])
+        return values
 
 
-def _table(table: nn.Embedding | None) -> Float32[np.ndarray, "n e"]:
-    return np.zeros((0, 0), np.float32) if table is None else plain(table.weight)
-
-
-def sizes_of(model: PairValue) -> PairSizes:
+def sizes_of(config: PairValueConfig, vectors: Vectors) -> PairSizes:
     """The network's sizes, padded to what a register holds."""
-    members: Any = model.members
-    vectors, config = members[0].vectors, model.config
     return PairSizes(
         item_size=vectors.item_size,
         user_size=vectors.user_size,
@@ -102,7 +72,7 @@ def sizes_of(model: PairValue) -> PairSizes:
         hidden=rounded(config.hidden_size),
         kinds=rounded(config.kinds),
         place=rounded(config.place_size),
-        members=len(members),
+        members=config.members,
     )
 
 
@@ -134,32 +104,33 @@ def places_of(sizes: PairSizes, num_candidates: int) -> PairPlaces:
     return PairPlaces(**places, end=used)
 
 
-def _weights(member: PairMember, sizes: PairSizes) -> list[Tensor]:
+def _weights(member: Weights, sizes: PairSizes) -> list[np.ndarray]:
     """One member's weights in the order in which the kernel reads them."""
     E, H, item, user = sizes.embedding, sizes.hidden, sizes.item_size, sizes.user_size
-    C, Z, num_kinds = sizes.kinds, sizes.place, len(member.table)
-    ones = torch.ones(1, member.map_item.out_features, device=member.table.device)
-    barred = torch.zeros(C)
-    barred[num_kinds:] = -torch.inf
+    C, Z, table = sizes.kinds, sizes.place, member["table"]
+    barred = np.zeros(C, np.float32)
+    barred[len(table) :] = -np.inf
     return [
-        padded(member.map_user.weight, user, E),
-        in_groups(member.map_user.bias, 1, E),
-        padded(member.map_item.weight, item, E),
-        in_groups(member.map_item.bias, 1, E),
-        padded(member.node_user.weight, user, H),
-        in_groups(member.node_item.bias, 1, H),
-        padded(member.node_item.weight, item, H),
-        padded(member.node_both.weight, E, H),
-        in_groups(member.node_out.weight, 1, H),
-        member.node_linear.weight,
-        in_groups(ones, 1, E),
-        padded(member.kinds.weight, item, C),
-        in_groups(member.kinds.bias, 1, C),
+        padded(member["map_user.weight"], user, E),
+        in_groups(member["map_user.bias"], 1, E),
+        padded(member["map_item.weight"], item, E),
+        in_groups(member["map_item.bias"], 1, E),
+        padded(member["node_user.weight"], user, H),
+        in_groups(member["node_item.bias"], 1, H),
+        padded(member["node_item.weight"], item, H),
+        padded(member["node_both.weight"], E, H),
+        in_groups(member["node_out.weight"], 1, H),
+        member["node_linear.weight"],
+        in_groups(np.ones_like(member["map_item.bias"]), 1, E),
+        padded(member["kinds.weight"], item, C),
+        in_groups(member["kinds.bias"], 1, C),
         barred,
-        padded((member.table + member.table.T) / 2, C, C),
-        padded(member.places.weight, item, Z),
-        in_groups(member.places.bias, 1, Z),
-        member.closeness,
-        member.minding.weight,
-        member.minding.bias,
+        padded((table + table.T) / 2, C, C),
+        padded(member["places.weight"], item, Z),
+        in_groups(member["places.bias"], 1, Z),
+        member["closeness"],
+        member["minding.weight"],
+        member["minding.bias"],
+        member["user_bias.weight"],
+        member["user_bias.bias"],
     ]

@@ -12,16 +12,15 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from exactk.data.requests import Request, request_batch
+from exactk.engine.reasons import Asked, card_of, settled, why_not
 from exactk.errors import ExactKError
 from exactk.problem.deadline import Deadline
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card
-from exactk.reasons import Asked, settled, why_not
 from exactk.serving.model.arms import Arm, Loaded
-from exactk.serving.model.decoding import RUNGS, Decoded
+from exactk.serving.model.decoding import RUNGS
 
 EXPLAIN_SHARE = 0.75  # of the time left once there is a card: hundreds of reasons must still be written down
 AT_ONCE_SECONDS = 0.008  # of which the search takes half at most: what the event loop may be held for
@@ -79,11 +78,7 @@ class Answerer:
     """What the batcher runs: a quick way in the event loop, a thorough one in threads. Safe in several at a time."""
 
     def __init__(self, seed: int | None) -> None:
-        self._generator = torch.Generator()
-        if seed is None:
-            self._generator.seed()
-        else:
-            self._generator.manual_seed(seed)
+        self._generator = np.random.default_rng(seed)
         self._ladders: dict[str, Ladder] = {}
 
     def __call__(self, questions: Sequence[Question]) -> list[Answer | Exception]:
@@ -175,14 +170,13 @@ class Answerer:
             left = max(min(questions[b].deadline for b in rows) - started, 0.0)
             batch = asked.batch if len(rows) == len(questions) else asked.batch.rows(np.array(rows))
             decoded = loaded.decoder.decode(batch, rung, self._generator, left)
-            cards = _cards(decoded, loaded, asked, rows)
             for row, b in enumerate(rows):
-                card = cards[row]
+                calibration = loaded.recommender.fitted.calibration
+                card = card_of(asked.requests[b], decoded.decision, row, calibration, asked.relaxed[b])
                 unfinished: tuple[str, ...] = ()
                 if questions[b].explain:
-                    fitted = loaded.recommender.fitted
                     until = Deadline(questions[b].deadline).part(EXPLAIN_SHARE)
-                    said = why_not(asked, b, card, fitted.models.value, fitted.calibration, until)
+                    said = why_not(asked, b, card, loaded.recommender.decider.value, calibration, until)
                     card = replace(card, reasons=said)
                     unfinished = ("reasons",) if until.passed else ()
                 sure = float(decoded.propensity[row])
@@ -213,26 +207,3 @@ def _grouped(questions: Sequence[Question]) -> list[list[int]]:
 
 def _sized(request: Request, card_size: int) -> Request:
     return request if request.k else replace(request, k=card_size)
-
-
-def _cards(decoded: Decoded, loaded: Loaded, asked: Asked, rows: Sequence[int]) -> list[Card]:
-    """Positions to ids, logits to calibrated probabilities, for all rows at once."""
-    calibration = loaded.recommender.fitted.calibration
-    values = calibration(decoded.logit.numpy()).tolist()
-    bounds = calibration(torch.maximum(decoded.bound, decoded.logit).numpy()).tolist()
-    proven = torch.isfinite(decoded.bound).tolist()
-    cards = []
-    for row, (positions, b) in enumerate(zip(decoded.cards.tolist(), rows, strict=True)):
-        chosen = tuple(place for place in positions if place >= 0)
-        candidates = asked.requests[b].candidates
-        cards.append(
-            Card(
-                items=tuple(candidates[place] for place in chosen),
-                positions=chosen,
-                value=values[row],
-                bound=bounds[row] if proven[row] else math.inf,
-                optimal=proven[row] and bounds[row] - values[row] <= 1e-9,
-                relaxed=asked.relaxed[b],
-            )
-        )
-    return cards

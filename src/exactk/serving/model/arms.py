@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from exactk.data.requests import request_batch
+from exactk.engine.decide import decider_of
 from exactk.errors import ExactKError
 from exactk.model_folder import Fitted
 from exactk.recommender import Recommender
-from exactk.serving.model.decoding import RUNGS, Decoder, checked, decoder_of
+from exactk.serving.model.decoding import RUNGS, Decoder
 from exactk.serving.model.express import Express
 from exactk.serving.model.quick import QuickBatches
 from exactk.serving.model.trials import stranger_request, trial_requests
@@ -95,21 +96,19 @@ def load(folder: Path, explore: float) -> Loaded:
     recommender = Recommender.load(folder)
     fitted = recommender.fitted
     quick = QuickBatches.of(fitted)
-    decoder = _tried_out(fitted, decoder_of(fitted, recommender.decider.search, explore))
-    express = None if explore > 0 else Express.of(fitted, quick)
+    decider = decider_of(fitted.config, fitted.weights, fitted.sizes, fitted.card_size, threads=1)
+    decoder = _tried_out(fitted, Decoder(decider, explore))
+    express = None if explore > 0 else Express.of(fitted, decider, quick)
     version = hashlib.sha256(described).hexdigest()[:12]
     return Loaded(recommender, decoder, quick, express, version, time.time())
 
 
 def _tried_out(fitted: Fitted, decoder: Decoder) -> Decoder:
     """By every rung, with items the model knows and some it does not; without rules, so that there is a card."""
-    known = trial_requests(fitted)
-    if known:
-        decoder = checked(decoder, request_batch(known, fitted.vocabulary, None, fitted.catalogue))
-    for requests in ([stranger_request(fitted)], known or [stranger_request(fitted)]):
+    for requests in ([stranger_request(fitted)], trial_requests(fitted) or [stranger_request(fitted)]):
         batch = request_batch(requests, fitted.vocabulary, None, fitted.catalogue)
         for rung in RUNGS:
-            decoder.decode(batch, rung, torch.Generator().manual_seed(0), 1.0)
+            decoder.decode(batch, rung, np.random.default_rng(0), 1.0)
     return decoder
 
 

@@ -1,32 +1,22 @@
-"""The usual request, answered without torch: known items, the model's own rules, a pair value, exact search.
+"""The usual request by tables of the catalogue: known items, the model's own rules, a pair value, exact search.
 
 Knows no HTTP and no ladder. Whatever it cannot answer it leaves to the long way, which gives the same cards by test.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import torch
 
 from exactk.data.requests import Request
 from exactk.engine.calibration import Calibration
+from exactk.engine.card_values import LearnedPairs
+from exactk.engine.decide import Decider, ExactDecider
 from exactk.engine.pair_value.tables import PairTables
 from exactk.model_folder import Fitted
-from exactk.models.pairvalue import PairValue
 from exactk.problem.exact import cliques
 from exactk.problem.solving import Card
 from exactk.serving.model.quick import QuickBatches
-from exactk.serving.model.trials import trial_requests
-from exactk.tensors import TensorBatch
-
-log = logging.getLogger("exactk.serving")
-
-TOLERANCE = 1e-3  # of a value: tables that stray further from the model were not made for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,20 +28,15 @@ class Express:
     calibration: Calibration
 
     @classmethod
-    def of(cls, fitted: Fitted, quick: QuickBatches | None) -> Express | None:
-        """None where the model is of another kind, or the tables do not give what the model gives."""
-        model = fitted.models.value
-        if quick is None or fitted.models.policy is not None or not isinstance(model, PairValue):
+    def of(cls, fitted: Fitted, decider: Decider, quick: QuickBatches | None) -> Express | None:
+        """None where the model is of another kind, or its tables would be too large."""
+        if quick is None or not isinstance(decider, ExactDecider) or fitted.weights.value is None:
             return None
-        features = None if quick.features is None else torch.from_numpy(quick.features)
-        tables = PairTables.of(model, torch.from_numpy(quick.index), features)
-        if tables is None:
+        if not isinstance(decider.value, LearnedPairs):
             return None
-        express = cls(quick, tables, fitted.calibration)
-        if not express.agrees(model, trial_requests(fitted)):
-            log.warning("the quick way does not give this model's values: it goes unused")
-            return None
-        return express
+        weights, values = fitted.weights.value, decider.value.compiled
+        tables = PairTables.of(weights, fitted.config.pair_value, values, quick.index, quick.features)
+        return None if tables is None else cls(quick, tables, fitted.calibration)
 
     def cards(self, requests: Sequence[Request], seconds: float) -> list[Card | None] | None:
         """A card for each, proven best within `seconds` or told with its bound; None for what needs the long way."""
@@ -77,19 +62,4 @@ class Express:
             value=value,
             bound=value if optimal else self.calibration.one(max(bound, logit)),
             optimal=optimal,
-        )
-
-    @torch.inference_mode()
-    def agrees(self, model: PairValue, requests: Sequence[Request]) -> bool:
-        """Whether the tables give the model's own values for these requests."""
-        found, batch = self.quick.find(requests), self.quick.batch(requests)
-        if found is None or batch is None:
-            return False
-        ours = self.tables.values(found.user, found.user_features, found.rows)
-        present = found.requests.present
-        both = present[:, :, None] & present[:, None, :]
-        shown: tuple[Any, ...] = (slice(None), present, both)
-        return all(
-            np.allclose(mine[at], theirs.double().numpy()[at], rtol=TOLERANCE, atol=TOLERANCE)
-            for mine, theirs, at in zip(ours, model.values(TensorBatch.of(batch)), shown, strict=True)
         )

@@ -6,14 +6,14 @@ the number of members of a pair value is part of a kernel's type.
 
 from __future__ import annotations
 
-import numpy as np
-import torch
+from dataclasses import replace
 
+import numpy as np
+
+from exactk.engine import shapes
 from exactk.engine.decode.decoder import CompiledDecoder
-from exactk.engine.pair_value.search import CompiledPairSearch
 from exactk.engine.pair_value.tables import PairTables
-from exactk.models.pairvalue import PairValue
-from exactk.models.policy import Policy
+from exactk.engine.pair_value.values import CompiledPairValues
 from exactk.problem.batch import Batch
 from exactk.problem.graph import complete_graph
 from exactk.problem.rules.constraints import Forbid, TitleDistance, Variety
@@ -38,21 +38,26 @@ def warm_engine() -> None:
 
 def warm_models() -> None:
     """Compile what trained models of the usual kinds need, into numba's cache on the disk."""
-    sizes = InputSizes(num_users=3, num_items=5)
-    batch = _batch()
+    sizes, batch, ids = InputSizes(num_users=3, num_items=5), _batch(), PairValueConfig(inputs="ids")
     for members in sorted({1, preset("best").pair_value.members}):
-        value = PairValue(PairValueConfig(inputs="ids", members=members), sizes).eval()
-        CompiledPairSearch(value).recommend(batch)
-        tables = PairTables.of(value, torch.arange(5), None)
+        config = replace(ids, members=members)
+        value = shapes.blank(shapes.pair_value(config, sizes))
+        values = CompiledPairValues(value, config, sizes)
+        values(batch)
+        tables = PairTables.of(value, config, values, np.arange(5), None)
         if tables is not None:
             tables.values(np.zeros(1, np.int64), None, np.arange(4)[None])
-        shared = PairValue(PairValueConfig(inputs="ids", members=members, triples=True), sizes).eval()
-        guided = Policy(PolicyConfig(inputs="ids", guided=True), sizes, value=shared).eval()
-        CompiledDecoder(guided, threads=1).recommend(batch)
+        shared = replace(config, triples=True)
+        policy = PolicyConfig(inputs="ids", guided=True)
+        guided = shapes.blank(shapes.policy(policy, sizes, shapes.pair_value(shared, sizes)))
+        CompiledDecoder(guided, policy, sizes, shared, threads=1).recommend(batch)
     graph = np.empty((1, 4, 4), bool)
     fill_complete(np.ones((1, 4), bool), graph)
     part_equals(np.zeros((1, 4), np.int64), graph)
-    CompiledDecoder(Policy(PolicyConfig(inputs="ids"), sizes).eval(), threads=1).recommend(batch)
+    policy = PolicyConfig(inputs="ids")
+    CompiledDecoder(shapes.blank(shapes.policy(policy, sizes, {})), policy, sizes, ids, threads=1).recommend(
+        batch
+    )
 
 
 def _batch() -> Batch:

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
+from jaxtyping import Float64
 
 from exactk.data.requests import Request, request_batch
 from exactk.engine.calibration import Calibration
-from exactk.models.ensemble import Ensemble, SearchableValue
+from exactk.engine.card_values import LearnedValue, SummedValue
+from exactk.engine.decide import PolicyDecider
+from exactk.engine.network import log_softmax
+from exactk.problem.batch import Batch
 from exactk.problem.rules.constraints import Constraints
-from exactk.search.steps import Steps
 from exactk.serving.model.answering import Answer, Answerer, Question
 from exactk.serving.model.arms import Arm
 from exactk.serving.studio.schemas import ViewRequest
-from exactk.tensors import TensorBatch
 
 SKIPPED = {"step", "steps", "epoch", "seconds", "samples_per_second", "learning_rate"}
 MAX_CURVES = 6
@@ -84,7 +84,7 @@ def policy_card(
     arm: Arm, asked: ViewRequest, constraints: Constraints, k: int, ends: float
 ) -> list[int] | None:
     """The card the model's policy writes for this request, as positions; None where it has no policy."""
-    if arm.loaded.recommender.fitted.models.policy is None:
+    if arm.loaded.recommender.fitted.weights.policy is None:
         return None
     ids = tuple(item["item_id"] for item in asked.items)
     request = Request(
@@ -116,14 +116,13 @@ class Weights(NamedTuple):
     proof: str = "proven best for these scores"
 
 
-@torch.inference_mode()
 def weights(arm: Arm, asked: ViewRequest) -> Weights:
     """One request as the model sees it.
 
     A pair value gives its own numbers. Any other model gives the first step's log-probabilities of its policy, and how
     they change once some item is chosen.
     """
-    fitted = arm.loaded.recommender.fitted
+    fitted, decider = arm.loaded.recommender.fitted, arm.loaded.recommender.decider
     ids = tuple(item["item_id"] for item in asked.items)
     request = Request(
         user_id=asked.user,
@@ -132,31 +131,27 @@ def weights(arm: Arm, asked: ViewRequest) -> Weights:
         attributes=dict(zip(ids, asked.items, strict=True)),
         user_features=None if asked.user_features is None else tuple(asked.user_features),
     )
-    batch = TensorBatch.of(request_batch([request], fitted.vocabulary, None, fitted.catalogue))
-    policy, value = fitted.models.policy, fitted.models.value
+    batch = request_batch([request], fitted.vocabulary, None, fitted.catalogue)
     attention = None
-    if policy is not None and policy.config.encoder_layers:
-        attention = policy.attention(batch)[0, -1].mean(0).tolist()  # last layer, heads together
-    judge = None if value is None else partial(judged, value, batch, fitted.calibration)
-    if isinstance(value, SearchableValue):
-        values, calibration = value.values(batch), fitted.calibration
-        pairs = values.pair[0].double().numpy() * calibration.scale
+    value, calibration = decider.value, fitted.calibration
+    if isinstance(decider, PolicyDecider) and fitted.config.policy.encoder_layers:
+        attention = decider.decoder.attention(batch)[0, -1].mean(0).tolist()  # last layer, heads together
+    judge = None if value is None else partial(judged, value, batch, calibration)
+    if isinstance(value, SummedValue):
+        values, whole = value.values(batch), value.only_pairs
         offset = float(values.bias[0]) * calibration.scale + calibration.shift
-        whole = value.only_pairs
         return Weights(
-            values.node[0].double().numpy() * calibration.scale,
-            (pairs + pairs.T) / 2,
+            values.node[0] * calibration.scale,
+            values.pair[0] * calibration.scale,
             attention,
             link=partial(probability, offset) if whole else None,
             judge=None if whole else judge,
             proof="proven best under this model" if whole else "proven best by scores and pairs alone",
         )
-    if policy is None:
-        return Weights(np.zeros(len(ids)), None, attention, judge=judge)
-    steps = policy.steps(batch)
-    first = steps.step(steps.start(1))[0, 0].log_softmax(-1).double()  # N
+    assert isinstance(decider, PolicyDecider)
+    first = log_softmax(decider.decoder.scores(batch)[0].astype(np.float64))
     return Weights(
-        first.numpy(), None, attention, _influence(steps, first), judge=judge,
+        first, None, attention, _influence(decider, batch, first), judge=judge,
         proof="proven best by the policy's first step alone",
     )  # fmt: skip
 
@@ -166,18 +161,18 @@ def probability(offset: float, weight: float) -> float:
     return 0.5 + 0.5 * math.tanh((weight + offset) / 2)
 
 
-@torch.inference_mode()
-def judged(value: Ensemble, batch: TensorBatch, calibration: Calibration, positions: Sequence[int]) -> float:
+def judged(value: LearnedValue, batch: Batch, calibration: Calibration, positions: Sequence[int]) -> float:
     """The same by any model of cards."""
-    return calibration.one(float(value(batch, torch.tensor([[list(positions)]]))[0, 0]))
+    return calibration.one(float(value.logits(batch, np.array([[list(positions)]]))[0, 0]))
 
 
-def _influence(steps: Steps[Any], first: Tensor) -> list[list[float]]:
+def _influence(decider: PolicyDecider, batch: Batch, first: Float64[np.ndarray, "N"]) -> list[list[float]]:
     """By how much choosing one of two items raises the log-probability of the other, the mean of both ways."""
     N = len(first)
-    chosen = steps.advance(steps.start(N), torch.arange(N)[None])
-    second = steps.step(chosen)[0].double()  # N N: the row was chosen, the column comes next
-    second[torch.eye(N, dtype=torch.bool)] = -torch.inf  # nobody is chosen twice
-    gain = (second.log_softmax(-1) - first).fill_diagonal_(0.0)
+    alike = batch.rows(np.zeros(N, np.int64))  # row by row another item was chosen before
+    second = decider.decoder.scores(alike, np.arange(N)[:, None]).astype(np.float64)
+    np.fill_diagonal(second, -np.inf)  # nobody is chosen twice
+    gain = log_softmax(second) - first
+    np.fill_diagonal(gain, 0.0)
     listed: list[list[float]] = ((gain + gain.T) / 2).tolist()
     return listed

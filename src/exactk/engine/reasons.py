@@ -5,19 +5,19 @@ Knows no search of its own: the exact engine proves, a learned value of cards we
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Int
 
 from exactk.data.catalogue import Catalogue
 from exactk.data.requests import Request, rule_columns
 from exactk.engine.calibration import Calibration
+from exactk.engine.card_values import LearnedValue, SummedValue
+from exactk.engine.decide import Decision
 from exactk.errors import InfeasibleError, OutOfTimeError
-from exactk.models.ensemble import Ensemble, SearchableValue
 from exactk.problem.batch import Batch
 from exactk.problem.brief import with_request
 from exactk.problem.deadline import ENDLESS, Deadline
@@ -28,8 +28,6 @@ from exactk.problem.rules.explain import Conflict, WhyNot
 from exactk.problem.rules.rule_set import Constraints
 from exactk.problem.rules.sheet import RuleSheet
 from exactk.problem.solving import Card
-from exactk.search.improve import swaps, valid_swaps
-from exactk.tensors import TensorBatch
 
 
 @dataclass(frozen=True)
@@ -90,12 +88,11 @@ def settled(asked: Asked, order: tuple[Any, ...], deadline: Deadline = ENDLESS) 
     return replace(asked, batch=batch, relaxed=tuple(relaxed), errors=tuple(errors))
 
 
-@torch.no_grad()
 def why_not(
     asked: Asked,
     b: int,
     card: Card,
-    value: Ensemble | None,
+    value: LearnedValue | None,
     calibration: Calibration,
     deadline: Deadline = ENDLESS,
 ) -> tuple[WhyNot, ...]:
@@ -107,58 +104,81 @@ def why_not(
     sheet = asked.sheet(b, deadline)
     if card.relaxed:
         sheet = sheet.without([r for r, name in enumerate(sheet.names) if name in card.relaxed])
-    one = TensorBatch.of(asked.batch.rows(np.array([b])))
-    if isinstance(value, SearchableValue) and value.only_pairs:
-        values = value.values(one.to(next(value.parameters()).device))
+    one = asked.batch.rows(slice(b, b + 1))
+    if isinstance(value, SummedValue) and value.only_pairs:
+        bias, node, pair = (part[0] for part in value.values(one))
         N = len(sheet.present)
-        node, pair = (t[0].double().cpu().numpy() for t in (values.node, values.pair))
-        pair = (pair + pair.T) / 2  # a product of matrices is symmetric only up to rounding
         pair = np.ascontiguousarray(pair[:N, :N])
         found = explain.why_not(sheet, card.positions, node[:N], pair, deadline=deadline)
-        logit = explain.card_value(card.positions, node, pair) + float(values.bias)
+        logit = explain.card_value(card.positions, node, pair) + float(bias)
     else:
         found, logit = _by_swaps(sheet, one, card, value)
     return tuple(_in_probability(reason, logit, calibration) for reason in found)
 
 
 def _by_swaps(
-    sheet: RuleSheet, one: TensorBatch, card: Card, value: Ensemble | None
+    sheet: RuleSheet, one: Batch, card: Card, value: LearnedValue | None
 ) -> tuple[tuple[WhyNot, ...], float]:
     """The best single swap that brings each item in, judged by any value of cards."""
-    chosen = torch.tensor([card.positions])
-    N, K = one.present.shape[1], len(card.positions)
-    tried = swaps(chosen, N)  # 1 K*N K
-    logit, logits = float("nan"), torch.full((K, N), torch.nan)
-    if value is not None:
-        device = next(value.parameters()).device
-        logit = float(_judged(value, one, chosen.unsqueeze(1), device))
-        logits = _judged(value, one, tried, device).view(K, N)
-    logits = logits.masked_fill(~valid_swaps(one, chosen)[0], -torch.inf)
-    best, place = logits.max(dim=0)
+    chosen = np.array(card.positions, np.int64)
+    swaps = _valid_swaps(one, chosen)
+    tried = np.array([chosen, *(swap for _, swap in swaps)])
+    logits = np.full(len(tried), np.nan) if value is None else value.logits(one, tried[None])[0]
+    best: dict[int, int] = {}
+    for number, (position, _) in enumerate(swaps, start=1):
+        if position not in best or logits[number] > logits[best[position]]:
+            best[position] = number
     reasons = []
     for position in np.flatnonzero(sheet.present & ~sheet.exclude).tolist():
         if position in card.positions:
             continue
-        possible = bool(torch.isfinite(best[position]))
-        instead = tried[0, int(place[position]) * N + position].tolist() if possible else []
+        possible = position in best and value is not None
+        instead = tried[best[position]].tolist() if possible else []
         reasons.append(
             WhyNot(
                 item=sheet.item_ids[position],
                 conflicts=_conflicts(sheet, card, position),
-                cost=max(logit - float(best[position]), 0.0) if possible else None,
+                cost=max(float(logits[0] - logits[best[position]]), 0.0) if possible else None,
                 instead=tuple(sheet.item_ids[p] for p in instead) if possible else None,
                 exact=False,
             )
         )
-    return tuple(reasons), logit
+    return tuple(reasons), float(logits[0])
 
 
-@torch.no_grad()
-def _judged(
-    value: Ensemble, one: TensorBatch, cards: Int[Tensor, "1 S K"], device: torch.device
-) -> Float[Tensor, "1 S"]:
-    logits: Tensor = value(one.to(device), cards.to(device))
-    return logits.double().cpu()
+def _valid_swaps(one: Batch, chosen: Int[np.ndarray, "K"]) -> list[tuple[int, Int[np.ndarray, "K"]]]:
+    """Every position not chosen with every set in which it takes one item's place and the rules are kept."""
+    others = np.setdiff1d(np.flatnonzero(one.present[0]), chosen)
+    tried = np.repeat(chosen[None], len(others) * len(chosen), 0)
+    place, position = np.tile(np.arange(len(chosen)), len(others)), np.repeat(others, len(chosen))
+    tried[np.arange(len(tried)), place] = position
+    sets = np.zeros((len(tried), one.present.shape[1]), bool)
+    sets[np.arange(len(tried))[:, None], tried] = True
+    # A full card that can be completed is complete.
+    kept = cliques.can_complete(one.requests().rows(np.zeros(len(tried), np.int64)), sets)
+    return [(int(position[n]), tried[n]) for n in np.flatnonzero(kept)]
+
+
+def card_of(
+    request: Request,
+    decision: Decision,
+    row: int,
+    calibration: Calibration,
+    relaxed: tuple[str, ...] = (),
+) -> Card:
+    """One row of a decision as a card: positions to ids, logits to click probabilities."""
+    positions = tuple([place for place in decision.cards[row].tolist() if place >= 0])
+    logit, bound = float(decision.logit[row]), float(decision.bound[row])
+    value = calibration.one(logit)
+    limit = calibration.one(max(bound, logit)) if math.isfinite(bound) else math.inf
+    return Card(
+        items=tuple([request.candidates[place] for place in positions]),
+        positions=positions,
+        value=value,
+        bound=limit,
+        optimal=limit - value <= 1e-9,
+        relaxed=relaxed,
+    )
 
 
 def _conflicts(sheet: RuleSheet, card: Card, position: int) -> tuple[Conflict, ...]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from exactk.errors import ConfigError
+from exactk.learning.phases import Models
 from exactk.models.inputs import joined
 from exactk.models.pointer import Encoded, State
 from exactk.models.policy import Policy
@@ -197,9 +198,10 @@ def export_onnx(model: Any, path: Path | str, card_size: int | None = None) -> P
 def of_recommender(recommender: Any, card_size: int | None) -> tuple[Policy, int]:
     """The policy of a fitted recommender and its card size."""
     fitted = recommender.fitted
-    if fitted.models.policy is None:
+    policy = Models.of(fitted).policy
+    if policy is None:
         raise ConfigError("export to ONNX needs a policy; this model searches its pair value exactly")
-    return fitted.models.policy, fitted.card_size if card_size is None else card_size
+    return policy, fitted.card_size if card_size is None else card_size
 
 
 def example_inputs(policy: Policy, num_candidates: int) -> list[Tensor]:
