@@ -10,7 +10,10 @@ import pytest
 
 from card_logs import write_log
 from exactk.data import Dataset, Meta
-from exactk.evaluation.ours import fit_gattn
+from exactk.data.logs.frame import from_frame
+from exactk.data.sample import sample_log
+from exactk.evaluation import metrics
+from exactk.evaluation.ours import fit_card_value, fit_gattn
 from exactk.rivals.contract import Budget, Logs
 
 CANDIDATES, REQUESTS, USERS, ITEMS = 6, 24, 40, 150
@@ -77,3 +80,16 @@ def test_where_all_cards_were_clicked_a_policy_of_features_has_nothing_to_rememb
     fitted = fit_gattn(train, valid, Budget(trials=2, epochs=1))
     assert fitted.chosen["inputs"] == "features"
     assert fitted.chosen["memory"] == 0
+
+
+def test_a_card_value_competes_with_all_columns_of_a_log() -> None:
+    log = sample_log(requests=250)
+    columns = {name: name for name in ("request_id", "user_id", "item_id", "clicked", "on_card", "position")}
+    train, valid, test = Logs.of(*from_frame(log.rows.drop_columns(["dwell"]), columns, log.items).split())
+    fitted = fit_card_value(train, valid, Budget(trials=1, epochs=1))
+    found = []
+    for batch in test.batches(256):
+        cards = fitted.ways["card value + exact"].recommend(batch)
+        assert metrics.valid_cards(batch.requests(), cards).all()
+        found.append(cards)
+    assert len(np.concatenate(found)) == len(test)

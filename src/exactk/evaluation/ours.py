@@ -1,4 +1,4 @@
-"""Our own two methods under the rivals' contract: GAttN trained with RLfD, and the pair value searched exactly.
+"""Our own methods under the rivals' contract: GAttN trained with RLfD, and values of cards searched exactly.
 
 Knows the presets; trials and epochs are the budget's, as for everyone else.
 """
@@ -8,18 +8,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from exactk.engine.decide import Decider, decider_of
 from exactk.learning import phases
 from exactk.learning.compiled import compiled_decoder, compiled_search
 from exactk.models.pairvalue import PairValue
 from exactk.recommender import card_figures as card_figures
 from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
 from exactk.rivals.training import settings_for
-from exactk.settings.config import Config, PairValueConfig, RewardConfig
+from exactk.settings.config import CardValueConfig, Config, PairValueConfig, RewardConfig
 from exactk.settings.presets import preset
 
 OURS: dict[str, str] = {
     "gattn": "exactk.evaluation.ours:fit_gattn",
     "pair-value": "exactk.evaluation.ours:fit_pair_value",
+    "card-value": "exactk.evaluation.ours:fit_card_value",
 }
 RATES = (1.0, 3.0)  # times the preset's own learning rate
 
@@ -29,6 +31,25 @@ def fit_pair_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     trained, _, chosen, score = tuned_value(train, valid, budget)
     assert isinstance(trained.models.value, PairValue)
     return Fitted({"pair value + exact": compiled_search(trained.models.value, 1)}, chosen, score)
+
+
+def fit_card_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+    """GAttN with an exact decoder, from all columns and signals of the log; tuned by its loss on validation.
+
+    Where ids and features of cards are all there is, it is the pair value.
+    """
+
+    def attempt(setting: Setting) -> tuple[Decider, float]:
+        config = configured({}, setting, budget, "best")
+        trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
+        losses = [told["loss"] for told in trained.history if told.get("event") == "valid"]
+        decider = decider_of(
+            config, trained.models.weights, trained.sizes, int(train.view.meta.K or 1), threads=1
+        )
+        return decider, -min(losses, default=float("nan"))
+
+    decider, chosen, score = tuned(settings(train), budget, attempt)
+    return Fitted({"card value + exact": decider}, chosen, score)
 
 
 def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
@@ -95,22 +116,22 @@ def settings(train: Logs) -> list[Setting]:
     ]
 
 
-def configured(base: dict[str, Any], setting: Setting, budget: Budget, name: str = "best") -> Config:
+def configured(base: dict[str, Any], setting: Setting, budget: Budget, name: str = "pair-value") -> Config:
     """A preset with this setting's inputs and learning rate; its epochs, but never more than the budget's."""
     best = preset(name)
     kind, rate = setting["inputs"], setting["times_learning_rate"]
 
-    def phase(own: RewardConfig | PairValueConfig) -> dict[str, Any]:
-        epochs = min(own.epochs, budget.epochs)
-        return {"inputs": kind, "epochs": epochs, "learning_rate": rate * own.learning_rate}
+    def pace(own: RewardConfig | PairValueConfig | CardValueConfig) -> dict[str, Any]:
+        return {"epochs": min(own.epochs, budget.epochs), "learning_rate": rate * own.learning_rate}
 
     training = {"epochs": min(best.training.epochs, budget.epochs), "seed": budget.seed, "device": "cpu"}
     return Config.from_dict(
         {
             **base,
             "policy": {"inputs": kind},
-            "reward": phase(best.reward),
-            "pair_value": phase(best.pair_value),
+            "reward": {"inputs": kind, **pace(best.reward)},
+            "pair_value": {"inputs": kind, **pace(best.pair_value)},
+            "card_value": pace(best.card_value),
             "training": training,
         },
         base=best,

@@ -74,7 +74,8 @@ PRESETS: dict[str, Config] = {
         training=TrainingConfig(epochs=2),
     ),
 }
-PRESETS["best"] = PRESETS["pair-value"]
+# GAttN with an exact decoder: whatever columns and signals a log has; of ids and features alone, the pair value.
+PRESETS["best"] = replace(PRESETS["pair-value"], model="card_value")
 
 # GAttN for a GPU: taught by the best cards under the pair value; wider, more samples, more epochs.
 PRESETS["large"] = replace(
