@@ -44,6 +44,7 @@ def scores(level: float, seed: int = 0, noise: float = 0.1, num: int = REQUESTS)
         cards=rng.integers(0, 9, (num, 2)),
         precision=(rng.random(num) < level).astype(float),
         hit_ratio=np.full(num, level),
+        whole_card=np.full(num, np.nan),
         valid=np.ones(num),
         diversity=np.full(num, np.nan),
         value=value,
@@ -182,7 +183,7 @@ def test_markdown_has_a_line_per_method_and_leaves_out_what_nobody_knows() -> No
     )
     text = markdown(found)
     head = text.splitlines()[0]
-    assert "P@2" in head
+    assert "clicked item" in head
     assert "diversity" not in head
     assert "| **b** |" in text
     assert text.splitlines()[2].startswith("| a |")

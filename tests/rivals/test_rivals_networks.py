@@ -84,6 +84,6 @@ def test_a_ragged_list_is_read_as_packed_sequences_are() -> None:
 
 
 def test_an_unknown_rival_is_named_with_those_there_are() -> None:
-    with pytest.raises(InputError, match="unknown rival 'bprr'; there are random, popularity"):
+    with pytest.raises(InputError, match="unknown rival 'bprr'; there are random, logged-policy"):
         method("bprr")
     assert all(callable(method(name)) for name in RIVALS)

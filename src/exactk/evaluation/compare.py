@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from exactk.data.dataset import Dataset, SplitRecord
 from exactk.data.vocabulary import Vocabulary
@@ -25,6 +25,7 @@ from exactk.evaluation import offpolicy
 from exactk.evaluation.jobs import MethodRun, Tell, resolve, results, run_all
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.ours import OURS
+from exactk.evaluation.second_judge import second_judge
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
 from exactk.evaluation.truth import TrueValues
 from exactk.recommender import Recommender
@@ -147,10 +148,14 @@ def compare(
         entries = [*_entries(work, seeds), *(_judged_entry(one, test) for one in existing)]
         truth = TrueValues.of(test)
         logged = _logged(Logs(test, train.vocabulary()), entries)
+        clicks = second_judge(valid, test)
+        if clicks is not None:
+            logged = replace(logged, examined=clicks.examined[_judged_rows(entries)])
         optimum = None if truth is None else _optimum(folder, truth, entries, say)
         models = _opinions(train, valid, test, entries, logged, budget, say)
     facts = {**_describe(train, valid, test, budget), **({} if run else {"made_earlier": older})}
     facts |= {"quick": True} if quick else {}
+    facts |= {} if clicks is None else {"click_model": clicks.facts}
     return compared(entries, logged, optimum, facts, seeds, models)
 
 
@@ -240,7 +245,7 @@ def _logged(test: Logs, entries: Sequence[Entry]) -> Logged:
         propensity.append(np.full(len(batch), np.nan) if held is None else held)
         K = max(K, cards[-1].shape[1])
     every = np.concatenate([np.pad(c, ((0, 0), (0, K - c.shape[1])), constant_values=-1) for c in cards])
-    judged_rows = next((entry.scores[0].request for entry in entries if entry.scores), np.empty(0, np.int64))
+    judged_rows = _judged_rows(entries)
     return Logged(
         user=test.view.folder.index.user[test.view.rows][judged_rows].astype(np.int64),
         card=every[judged_rows],
@@ -250,9 +255,14 @@ def _logged(test: Logs, entries: Sequence[Entry]) -> Logged:
     )
 
 
+def _judged_rows(entries: Sequence[Entry]) -> Int[np.ndarray, "R"]:
+    """Places in the test view of the requests that were judged."""
+    return next((entry.scores[0].request for entry in entries if entry.scores), np.empty(0, np.int64))
+
+
 def _optimum(folder: Path, truth: TrueValues, entries: Sequence[Entry], say: Tell) -> Float[np.ndarray, "R"]:
     """The best possible value of every judged request; kept, because the search may take a while."""
-    rows = next((entry.scores[0].request for entry in entries if entry.scores), np.empty(0, np.int64))
+    rows = _judged_rows(entries)
     key = {"rows": truth.view.rows[rows].tolist(), "files": truth.view.meta.checksums}
     held = read_result(folder / "optimum.npz")
     if held is not None and held[0] == key:

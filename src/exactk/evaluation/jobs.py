@@ -29,6 +29,8 @@ from exactk.evaluation.provenance import code_digest
 from exactk.evaluation.truth import TrueValues
 from exactk.learning.process import stop_requests
 from exactk.problem.rules.constraints import Constraints
+from exactk.rivals import columns
+from exactk.rivals.columns import reading_columns
 from exactk.rivals.contract import Budget, Fitted, Logs, Method
 
 Tell = Callable[[str], None]
@@ -58,7 +60,9 @@ class MethodRun:
         described = asdict(self)
         described["rows"] = sha256(Path(self.rows).read_bytes()).hexdigest()
         described["files"] = Dataset.open(self.data).meta.checksums
-        described["code"] = code_digest([_split(self.method), (judging.__name__, None)])
+        described["code"] = code_digest(
+            [_split(self.method), (judging.__name__, None), (columns.__name__, None)]
+        )
         del described["out"], described["data"], described["key"]
         text = json.dumps([FORMAT, described], sort_keys=True, default=str)
         return replace(self, key=sha256(text.encode()).hexdigest()[:16])
@@ -101,7 +105,7 @@ def resolve(method: str) -> Method:
         found: Method = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise InputError(f"cannot find the method {method!r}: {error}") from error
-    return found
+    return reading_columns(found) if module.startswith("exactk.rivals.") else found
 
 
 def run(job: MethodRun, method: Method | None = None) -> None:

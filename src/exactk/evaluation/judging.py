@@ -34,6 +34,7 @@ class Scores:
     cards: Int[np.ndarray, "R K"]
     precision: Float[np.ndarray, "R"]
     hit_ratio: Float[np.ndarray, "R"]
+    whole_card: Float[np.ndarray, "R"]  # the card of the log, recovered whole
     valid: Float[np.ndarray, "R"]
     diversity: Float[np.ndarray, "R"]
     value: Float[np.ndarray, "R"]  # true click probability; NaN where no truth is known
@@ -95,10 +96,14 @@ def _scored(batch: Batch, cards: Int[np.ndarray, "B K"], value: np.ndarray | Non
     """Every per-request figure of one batch."""
     nothing = np.full(len(cards), np.nan)
     precision = hit_ratio = nothing
-    if batch.clicked_position is not None:
+    whole = nothing
+    if batch.clicks is not None and batch.clicks.any():
+        precision = metrics.clicks_on_card(cards, batch.clicks)
+    elif batch.clicked_position is not None:
         precision = metrics.found_click(cards, batch.clicked_position)
     if batch.card is not None and batch.clicked is not None:
         hit_ratio = metrics.overlap(cards, batch.card, batch.clicked)
+        whole = metrics.whole_card(cards, batch.card, batch.clicked)
     diversity = nothing
     if batch.item_features is not None:
         distance = metrics.cosine_distance(batch.item_features.astype(np.float64))
@@ -107,6 +112,7 @@ def _scored(batch: Batch, cards: Int[np.ndarray, "B K"], value: np.ndarray | Non
         "cards": cards,
         "precision": precision,
         "hit_ratio": hit_ratio,
+        "whole_card": whole,
         "valid": metrics.valid_cards(batch.requests(), cards).astype(np.float64),
         "diversity": diversity,
         "value": nothing if value is None else value,

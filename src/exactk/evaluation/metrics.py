@@ -21,6 +21,24 @@ def found_click(
     return np.where(clicked_position >= 0, inside, np.nan)
 
 
+def clicks_on_card(cards: Int[np.ndarray, "B K"], clicks: Float[np.ndarray, "B N"]) -> Float[np.ndarray, "B"]:
+    """The share of a request's clicks that fall on items of the card; NaN where nothing was clicked.
+
+    With one click it is 1 or 0: is the clicked item on the card. Of clicks on a, a and b, a card with a has 2/3.
+    """
+    total = clicks.sum(1)
+    caught = np.where(cards >= 0, np.take_along_axis(clicks, cards.clip(0), 1), 0.0).sum(1)
+    return np.where(total > 0, caught / np.maximum(total, 1e-12), np.nan)
+
+
+def whole_card(
+    cards: Int[np.ndarray, "B K"], true_cards: Int[np.ndarray, "B L"], relevant: Bool[np.ndarray, "B"]
+) -> Float[np.ndarray, "B"]:
+    """1 where the card holds exactly the items of the true one; NaN where that is empty or not `relevant`."""
+    shared = overlap(cards, true_cards, relevant)
+    return np.where(np.isnan(shared), np.nan, shared >= 1.0)
+
+
 def precision_at_k(cards: Int[np.ndarray, "B K"], clicked_position: Int[np.ndarray, "B"]) -> float:
     """P@K: the share of requests with a click whose clicked item is in the card (NaN without any click)."""
     return mean(found_click(cards, clicked_position))

@@ -13,11 +13,17 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from exactk.evaluation import metrics, offpolicy
+from exactk.evaluation.click_models import weighed_hits
 from exactk.evaluation.judging import Scores
 from exactk.evaluation.significance import Interval, bootstrap_interval, holm, paired_permutation
 
 SEED = 7
-HEADLINES = {"value": "true value", "precision": "P@K", "hit_ratio": "HR@K"}
+HEADLINES = {
+    "value": "true value",
+    "precision": "clicked item on the card",
+    "whole_card": "whole card recovered",
+    "hit_ratio": "HR@K",
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ class Logged:
     clicked: Bool[np.ndarray, "R"]
     propensity: Float[np.ndarray, "R"]
     num_left_out: int  # requests without any valid card
+    examined: Float[np.ndarray, "R"] | None = None  # how likely the clicked place was looked at, NaN unknown
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,10 @@ class Row:
     kind: str
     precision: Interval | None
     hit_ratio: Interval | None
+    whole_card: Interval | None
+    weighed: (
+        float | None
+    )  # clicked item on the card, clicks weighed by 1 / how likely their place was looked at
     value: Interval | None
     share_of_optimum: Interval | None
     regret: float | None
@@ -94,9 +105,10 @@ class Row:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Row:
         """The other way."""
-        values = dict(document)
+        values = {"weighed": None, **document}
         for name in INTERVALS:
-            values[name] = None if document[name] is None else Interval(**document[name])
+            held = document.get(name)  # tables of before 0.2 know no whole cards
+            values[name] = None if held is None else Interval(**held)
         for name in ("train_seconds", "ms_per_card", "ms_alone", "coverage"):
             values[name] = np.nan if document[name] is None else document[name]
         values["estimates"] = {
@@ -105,7 +117,7 @@ class Row:
         return cls(**values)
 
 
-INTERVALS = ("precision", "hit_ratio", "value", "share_of_optimum", "difference")
+INTERVALS = ("precision", "hit_ratio", "whole_card", "value", "share_of_optimum", "difference")
 
 
 @dataclass(frozen=True)
@@ -210,11 +222,16 @@ def compared(
 
 
 def _headline(entries: Sequence[Entry], optimum: np.ndarray | None) -> str:
-    """True value where it is known, else P@K, else HR@K."""
+    """True value where it is known, else the clicked item, else (no item was clicked by name) the whole card."""
     if optimum is not None:
         return "value"
-    clicks = any(not np.isnan(entry.mean("precision")).all() for entry in entries)
-    return "precision" if clicks else "hit_ratio"
+    if any(not np.isnan(entry.mean("precision")).all() for entry in entries):
+        return "precision"
+    return (
+        "whole_card"
+        if any(not np.isnan(entry.mean("whole_card")).all() for entry in entries)
+        else "hit_ratio"
+    )
 
 
 def _against(
@@ -255,6 +272,8 @@ def _row(
         kind=entry.kind,
         precision=_interval(entry.mean("precision"), logged.user, rng),
         hit_ratio=_interval(entry.mean("hit_ratio"), logged.user, rng),
+        whole_card=_interval(entry.mean("whole_card"), logged.user, rng),
+        weighed=_weighed(entry.mean("precision"), logged.examined),
         value=_interval(value, logged.user, rng) if known else None,
         share_of_optimum=None
         if optimum is None
@@ -272,6 +291,14 @@ def _row(
         p_adjusted=p_adjusted,
         chosen=entry.chosen,
     )
+
+
+def _weighed(precision: Float[np.ndarray, "R"], examined: Float[np.ndarray, "R"] | None) -> float | None:
+    if examined is None:
+        return None
+    told = ~np.isnan(precision) & ~np.isnan(examined)
+    share = weighed_hits(precision[told], examined[told])[0]
+    return None if np.isnan(share) else share
 
 
 def _interval(

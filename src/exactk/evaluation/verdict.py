@@ -27,6 +27,7 @@ def verdict(found: Comparison) -> list[str]:
     said += _ours(found)
     said += _simple(found)
     said += _leak(found)
+    said += _second_judge(found)
     said += _logs(found)
     if found.skipped:
         said.append(f"Not in the table: {'; '.join(f'{way} ({why})' for way, why in found.skipped.items())}.")
@@ -104,6 +105,28 @@ def _leak(found: Comparison) -> list[str]:
     return []
 
 
+def _second_judge(found: Comparison) -> list[str]:
+    """What a click model makes of the order of places, where lists were shown with positions."""
+    model = found.facts.get("click_model")
+    judged = [row for row in found.rows if row.weighed is not None and row.kind != "probe"]
+    if not model or not judged:
+        return []
+    last = model["examination"][-1]
+    said = [
+        f"Clicks were made where the logging policy put items: by a {model['kind']} click model the last place was "
+        f"looked at {last:.0%} as often as the first, so counting clicks favours the logged order."
+    ]
+    best = max(judged, key=lambda row: row.weighed or 0.0)
+    if best is judged[0]:
+        said.append(f"With each click weighed by how rarely its place is looked at, {best.way} still leads.")
+    else:
+        said.append(
+            f"With each click weighed by how rarely its place is looked at, {best.way} leads "
+            f"({best.weighed:.4f}; {judged[0].way} {judged[0].weighed:.4f}): trust neither order without a test."
+        )
+    return said
+
+
 def _logs(found: Comparison) -> list[str]:
     """What the logs alone could say."""
     estimated = [row for row in found.rows if any(e.interval is not None for e in row.estimates.values())]
@@ -126,9 +149,10 @@ def markdown(found: Comparison) -> str:
 
 
 COLUMNS = {
-    "way": "method", "value": "true value", "share_of_optimum": "of optimum", "precision": "P@{K}",
-    "hit_ratio": "HR@{K}", "estimates": "estimated from logs", "p_value": "p against strongest rival",
-    "valid_rate": "valid", "diversity": "diversity", "coverage": "coverage", "ms_per_card": "ms a card",
+    "way": "method", "value": "true value", "share_of_optimum": "of optimum", "precision": "clicked item",
+    "hit_ratio": "HR@{K}", "whole_card": "whole card", "weighed": "weighed clicks",
+    "estimates": "estimated from logs", "p_value": "p against strongest rival", "valid_rate": "valid",
+    "diversity": "diversity", "coverage": "coverage", "ms_per_card": "ms a card",
     "ms_alone": "ms alone", "train_seconds": "training s",
 }  # fmt: skip
 

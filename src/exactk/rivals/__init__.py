@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 # name -> module:function, in the order of the table: from what only counts to what reads whole lists.
 RIVALS: dict[str, str] = {
     "random": "counting:fit_random",
+    "logged-policy": "logged:fit_logged_policy",
+    "upstream-score": "logged:fit_upstream",
+    "popularity-so-far": "logged:fit_popularity_so_far",
     "popularity": "counting:fit_popularity",
     "least-seen": "counting:fit_least_seen",
     "mf-softmax": "factorisation:fit_mf_softmax",
     "bpr": "factorisation:fit_bpr",
     "implicit-als": "factorisation:fit_implicit_als",
     "implicit-bpr": "factorisation:fit_implicit_bpr",
+    "mnl": "choice:fit_mnl",
     "lambdarank": "trees:fit_lambdarank",
     "deeprank": "pointwise:fit_deeprank",
     "listwise-gru": "listwise:fit_listwise_gru",
@@ -35,9 +39,11 @@ RIVALS: dict[str, str] = {
 
 
 def method(name: str) -> Method:
-    """The function fit(train, valid, budget) -> Fitted of a rival."""
+    """The function fit(train, valid, budget) -> Fitted of a rival, reading every column a log has."""
     if name not in RIVALS:
         raise InputError(f"unknown rival {name!r}; there are {', '.join(RIVALS)}")
     module, function = RIVALS[name].split(":")
+    from exactk.rivals.columns import reading_columns
+
     fit: Method = getattr(import_module(f"exactk.rivals.{module}"), function)
-    return fit
+    return reading_columns(fit)

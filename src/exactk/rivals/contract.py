@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -35,10 +35,14 @@ class CardPicker(Protocol):
 
 @dataclass(frozen=True)
 class Logs:
-    """A view of logged cards and the vocabulary (of the train view) in which its batches are written."""
+    """A view of logged cards and the vocabulary (of the train view) in which its batches are written.
+
+    `widen`, where there is one, joins a log's columns into the features of every batch.
+    """
 
     view: Dataset
     vocabulary: Vocabulary
+    widen: Callable[[Batch], Batch] | None = None
 
     @classmethod
     def of(cls, train: Dataset, *others: Dataset) -> tuple[Logs, ...]:
@@ -53,7 +57,12 @@ class Logs:
     def sizes(self) -> InputSizes:
         """What a network's input layer must hold."""
         v = self.vocabulary
-        return InputSizes(v.num_users, v.num_items, v.user_feature_size, v.item_feature_size)
+        if self.widen is None:
+            return InputSizes(v.num_users, v.num_items, v.user_feature_size, v.item_feature_size)
+        one = self.widen(self.view.batch(v, slice(0, 1)))
+        assert one.user_features is not None
+        assert one.item_features is not None
+        return InputSizes(v.num_users, v.num_items, one.user_features.shape[-1], one.item_features.shape[-1])
 
     @property
     def card_size(self) -> int:
@@ -65,19 +74,31 @@ class Logs:
         """The largest N of the folder."""
         return int(self.view.meta.N or 1)
 
+    def clicked_places(self) -> Int[np.ndarray, "R"]:
+        """Where a card was clicked; of lists shown whole, where anything was."""
+        if self.widen is None or not self.view.signal.whole_lists:
+            return np.flatnonzero(self.view.clicked)
+        index, rows = self.view.folder.index, self.view.rows
+        return np.flatnonzero(index.click_start[rows + 1] > index.click_start[rows])
+
     def clicked_only(self) -> Logs:
         """The demonstrations."""
-        return Logs(self.view.demonstrations(), self.vocabulary)
+        return replace(self, view=self.view.take(self.clicked_places()))
 
     def first(self, num_rows: int) -> Logs:
         """At most so many rows from the start."""
-        return Logs(self.view.take(slice(num_rows)), self.vocabulary)
+        return replace(self, view=self.view.take(slice(num_rows)))
+
+    def widened(self, widen: Callable[[Batch], Batch]) -> Logs:
+        """The same rows in wider batches."""
+        return replace(self, widen=widen)
 
     def batches(
         self, batch_size: int, seed: int | None = None, epoch: int = 0, start: int = 0
     ) -> Iterator[Batch]:
         """Batches in the order of (seed, epoch); in file order without a seed."""
-        return self.view.batches(self.vocabulary, batch_size, seed, epoch, start)
+        batches = self.view.batches(self.vocabulary, batch_size, seed, epoch, start)
+        return batches if self.widen is None else map(self.widen, batches)
 
     def solvable_batches(self, batch_size: int) -> Iterator[Batch]:
         """Batches in file order, without the requests for which no valid card exists."""

@@ -5,7 +5,7 @@ Knows no ids but through what was counted of them; counts of a training row leav
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,8 +95,8 @@ class Table:
     def of(cls, logs: Logs, counts: FoldCounts, among: str, num_requests: int, own_fold: bool) -> Table:
         """Clicked requests only: a group without a click teaches a ranker nothing."""
         features, label, group = [], [], []
-        where = np.flatnonzero(logs.view.clicked)[:num_requests]
-        chosen, done = Logs(logs.view.take(where), logs.vocabulary), 0
+        where = logs.clicked_places()[:num_requests]
+        chosen, done = replace(logs, view=logs.view.take(where)), 0
         for batch in chosen.batches(4096):
             assert batch.card is not None
             assert batch.clicked_position is not None

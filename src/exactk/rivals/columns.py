@@ -1,0 +1,167 @@
+"""Every column of a log as plain features, so that rivals read what our own models read.
+
+Knows no rival. A rival of ids and features gets, for each candidate: its numbers standardised, whether they are
+missing, how they differ from the rest of the list and how they rank in it, its categories, its vectors; and the
+context beside the user. Of a list shown whole, the item clicked anywhere in it is the click.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+
+import numpy as np
+from jaxtyping import Float, Float32, Int
+
+from exactk.data.fitted import FittedColumns, Numbers
+from exactk.problem.batch import Batch
+from exactk.rivals.contract import Budget, CardPicker, Fitted, Logs, Method
+
+FARTHEST = 4.0  # deviations from the mean; beyond it numbers are cut off
+BUCKETS = 32  # a category of more values is folded into so many
+
+
+@dataclass(frozen=True)
+class Widening:
+    """Batches in one vocabulary with all columns joined into `item_features` and `user_features`."""
+
+    columns: FittedColumns
+    whole_lists: bool
+
+    @classmethod
+    def of(cls, train: Logs) -> Widening:
+        """As the log is."""
+        return cls(train.vocabulary.columns, train.view.signal.whole_lists)
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The same requests, wider."""
+        B, N = batch.item.shape
+        own = [] if batch.item_features is None else [batch.item_features]
+        item = [*own, *self._numbers(batch), *self._item_categories(batch)]
+        if batch.item_vectors is not None:
+            item.append(batch.item_vectors)
+        user = [
+            np.zeros((B, 1), np.float32)
+        ]  # a user without features is no reason to read none of the items
+        user += [] if batch.user_features is None else [batch.user_features]
+        if batch.context_numbers is not None:
+            user += standardised(batch.context_numbers, self.columns.context_numbers)
+        for codes, sizes in (
+            (batch.context_categories, self.columns.context_categories.sizes),
+            (batch.user_categories, self.columns.user_categories.sizes),
+        ):
+            user += [] if codes is None else one_hot(codes, sizes)
+        wide = replace(
+            batch,
+            item_features=joined(item, (B, N)) * batch.present[..., None],
+            user_features=joined(user, (B,)),
+        )
+        if not self.whole_lists or batch.clicks is None:
+            return wide
+        clicked = np.asarray((batch.clicks > 0).any(1))
+        return replace(wide, clicked=clicked, clicked_position=np.where(clicked, batch.clicks.argmax(1), -1))
+
+    def _numbers(self, batch: Batch) -> list[Float32[np.ndarray, "B N f"]]:
+        """Numbers of candidates, and where they were shown and how scored: as they are, and within the list."""
+        held: list[tuple[np.ndarray, Numbers]] = []
+        if batch.candidate_numbers is not None:
+            held.append((batch.candidate_numbers, self.columns.candidate_numbers))
+        for row, name in enumerate(self.columns.measured.names):
+            column = getattr(batch, name)
+            if column is not None and name != "reward":  # what came of the request is not known before it
+                held.append((column[..., None], row_of(self.columns.measured, row)))
+        parts: list[np.ndarray] = []
+        for values, spread in held:
+            values = np.where(batch.present[..., None], values, np.nan)
+            parts += standardised(values, spread)
+            parts += within_list(values, spread)
+        return parts
+
+    def _item_categories(self, batch: Batch) -> list[Float32[np.ndarray, "B N f"]]:
+        found: list[np.ndarray] = []
+        for codes, sizes in (
+            (batch.candidate_categories, self.columns.candidate_categories.sizes),
+            (batch.item_categories, self.columns.item_categories.sizes),
+        ):
+            found += [] if codes is None else one_hot(codes, sizes)
+        return found
+
+
+def standardised(values: Float[np.ndarray, "*S F"], spread: Numbers) -> list[Float32[np.ndarray, "*S F"]]:
+    """(x - mean) / deviation of train, 0 where missing; and 1 where missing."""
+    missing = np.isnan(values)
+    scaled = np.clip(
+        (np.where(missing, spread.mean, values) - spread.mean) / spread.deviation, -FARTHEST, FARTHEST
+    )
+    return [scaled.astype(np.float32), missing.astype(np.float32)]
+
+
+def within_list(values: Float[np.ndarray, "B N F"], spread: Numbers) -> list[Float32[np.ndarray, "B N F"]]:
+    """Difference from the list's mean, on the scale of train's quantiles; and the rank within it, -1 to 1.
+
+    Of the prices 10, 30, 20 the ranks are -1, 1, 0; equal values share the middle of their ranks.
+    """
+    level = np.stack([spread.level(f, values[..., f]) for f in range(len(spread))], -1)
+    known = ~np.isnan(level)
+    count = known.sum(1, keepdims=True)
+    mean = np.where(known, level, 0.0).sum(1, keepdims=True) / np.maximum(count, 1)
+    raw = np.where(known, values, 0.0)
+    above = (raw[:, :, None] > raw[:, None]).astype(np.int8) - (raw[:, :, None] < raw[:, None]).astype(
+        np.int8
+    )
+    beaten = (above * known[:, None]).sum(2)
+    rank = np.where(known, beaten / np.maximum(count - 1, 1), 0.0)
+    return [np.where(known, level - mean, 0.0).astype(np.float32), rank.astype(np.float32)]
+
+
+def one_hot(codes: Int[np.ndarray, "*S C"], sizes: Sequence[int]) -> list[Float32[np.ndarray, "*S f"]]:
+    """A column of ones and zeros for each value; many values share a few columns, by their code."""
+    found = []
+    for column, size in enumerate(sizes):
+        width = min(size, BUCKETS)
+        code = codes[..., column]
+        place = np.where(code > 0, (code - 1) % max(width - 1, 1) + 1, 0)
+        found.append(np.eye(width, dtype=np.float32)[np.minimum(place, width - 1)])
+    return found
+
+
+def joined(parts: Sequence[np.ndarray], shape: tuple[int, ...]) -> Float32[np.ndarray, "..."]:
+    """Side by side; no columns where there are none."""
+    if not parts:
+        return np.zeros((*shape, 0), np.float32)
+    return np.concatenate(parts, -1).astype(np.float32, copy=False)
+
+
+def row_of(numbers: Numbers, row: int) -> Numbers:
+    """One column by itself."""
+    at = slice(row, row + 1)
+    return Numbers(
+        numbers.names[at], numbers.mean[at], numbers.deviation[at], numbers.missing[at], numbers.quantiles[at]
+    )
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A recommender that was taught by widened batches, reading plain ones."""
+
+    way: CardPicker
+    widen: Widening
+
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
+        """One card per request."""
+        return self.way.recommend(self.widen(batch))
+
+
+def reading_columns(fit: Method) -> Method:
+    """The same method, reading every column of a log that has columns."""
+
+    @wraps(fit)
+    def with_columns(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+        if not train.vocabulary.columns:
+            return fit(train, valid, budget)
+        widen = Widening.of(train)
+        fitted = fit(train.widened(widen), valid.widened(widen), budget)
+        return replace(fitted, ways={name: Wide(way, widen) for name, way in fitted.ways.items()})
+
+    return with_columns
