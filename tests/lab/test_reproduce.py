@@ -116,7 +116,8 @@ def result(*precision: list[float]) -> Result:
     scores = tuple(
         Scores(
             np.arange(len(row)), np.zeros((len(row), 1), np.int64), np.array(row), np.array(row) / 2,
-            np.full(len(row), np.nan), np.ones(len(row)), np.full(len(row), np.nan), np.full(len(row), np.nan), 1.0, 0.5, 1.0,
+            np.full(len(row), np.nan), np.ones(len(row)), np.full(len(row), np.nan), np.full(len(row), np.nan),
+            1.0, 0.5, 1.0,
         )
         for row in precision
     )  # fmt: skip

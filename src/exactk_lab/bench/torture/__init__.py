@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from exactk_lab.bench import torture_http
 from exactk_lab.bench.report import Goal, Report
 from exactk_lab.bench.torture import files, folders, python_door
 
@@ -54,7 +55,10 @@ def run(quick: bool = False, seed: int = 0) -> Report:
         rows.append({"door": door, **vars(counts)})
     total = {kind: sum(row[kind] for row in rows) for kind in ("hangs", "tracebacks", "wrong")}
     goals = [Goal(f"{kind} over all doors", float(count), 0.0, "most") for kind, count in total.items()]
-    return Report("bench-torture", rows, goals, seeds=[seed], quick=quick)
+    served = torture_http.doors(quick)
+    return Report(
+        "torture", [*rows, *served], [*goals, *torture_http.goals(served)], seeds=[seed], quick=quick
+    )
 
 
 def tortured(trials: Trials) -> Counts:
