@@ -73,3 +73,9 @@ def test_the_map_people_read_is_the_one_that_is_checked() -> None:
         r"`([a-z_]+)`", text[text.index("holds this list to it") : text.index("Beside the package")]
     )
     assert shown == rooms()
+
+
+def test_no_shape_is_annotated_without_quotes() -> None:
+    """An unquoted dimension is a name nobody defined: no shape is checked by it."""
+    unquoted = re.compile(r"\b(?:Float|Int|UInt|Bool)\d*\[[\w.]+, [A-Z]\w*\]")
+    assert [str(path) for path in SOURCES if unquoted.search(path.read_text())] == []

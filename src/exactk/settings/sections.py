@@ -47,7 +47,7 @@ def setting(default: Any, meaning: str, **bounds: Number) -> Any:
     return field(default=default, metadata={"meaning": meaning, "range": Range(**bounds)})
 
 
-class Listed(NamedTuple):
+class SettingRow(NamedTuple):
     """One setting, as people read it."""
 
     name: str
@@ -87,14 +87,14 @@ class Section:
         )
 
     @classmethod
-    def listed(cls) -> list[Listed]:
+    def listed(cls) -> list[SettingRow]:
         """Every setting of the group, in order."""
         hints, found = hints_of(cls), []
         for f in fields(cls):  # type: ignore[arg-type]
             if "meaning" in f.metadata:
                 parts = [in_words(hints[f.name]), str(f.metadata["range"])]
                 values = ", ".join(text for text in parts if text)
-                found.append(Listed(cls.full_name(f.name), f.default, values, f.metadata["meaning"]))
+                found.append(SettingRow(cls.full_name(f.name), f.default, values, f.metadata["meaning"]))
         return found
 
 

@@ -57,7 +57,7 @@ class UserPart(NamedTuple):
     weights: Float32[np.ndarray, "M depth columns"]
     both: Float32[np.ndarray, "M E H"]
     out: Float32[np.ndarray, n]
-    closeness: Float32[np.ndarray, M]
+    closeness: Float32[np.ndarray, "M"]
 
 
 @inner

@@ -47,7 +47,7 @@ class Found(NamedTuple):
     """Requests by row of the catalogue (any row where nobody is present), and what decides validity."""
 
     rows: Int64[np.ndarray, "B N"]
-    user: Int64[np.ndarray, B]
+    user: Int64[np.ndarray, "B"]
     user_features: Float32[np.ndarray, "B Fu"] | None
     requests: Requests
 
@@ -57,7 +57,7 @@ class QuickBatches:
     """Tables by row of the catalogue: vocabulary index, scaled features, the columns rules read."""
 
     rows: dict[Any, int]
-    index: Int64[np.ndarray, I]
+    index: Int64[np.ndarray, "I"]
     features: Float32[np.ndarray, "I F"] | None
     columns: dict[str, np.ndarray]
     fitted: Fitted
@@ -168,7 +168,7 @@ class QuickBatches:
             part_equals(columns[rule.fields[0]], graph)
         return graph
 
-    def _nothing(self) -> Float32[np.ndarray, F]:
+    def _nothing(self) -> Float32[np.ndarray, "F"]:
         """What the model sees where nothing is known."""
         scaling = self.fitted.vocabulary.item_scaling
         assert scaling is not None

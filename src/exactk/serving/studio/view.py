@@ -33,7 +33,7 @@ class Scene:
     """A request ready to be looked at: its items, weights, switched-on rules, and what is valid under them."""
 
     items: Sequence[Mapping[str, Any]]
-    scores: Float64[np.ndarray, N]
+    scores: Float64[np.ndarray, "N"]
     pairs: Float64[np.ndarray, "N N"] | None
     constraints: Constraints
     requests: Requests
@@ -77,7 +77,7 @@ class Scene:
 
 def scene_of(
     items: Sequence[Mapping[str, Any]],
-    scores: Float64[np.ndarray, N],
+    scores: Float64[np.ndarray, "N"],
     pairs: Float64[np.ndarray, "N N"] | None,
     constraints: Constraints,
     k: int,
