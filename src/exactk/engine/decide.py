@@ -20,6 +20,7 @@ from exactk.engine.pair_value.values import PairValues
 from exactk.errors import ConfigError, InfeasibleError
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
+from exactk.problem.graph import Requests
 from exactk.settings.config import Config, InputSizes
 
 
@@ -63,10 +64,7 @@ class ExactDecider:
 
     def best(self, batch: Batch, values: PairValues, seconds: float | None = None) -> Decision:
         """The same, the values known already."""
-        found = cliques.best(batch.requests(), values.node, values.pair, seconds, self.cores)
-        return Decision(
-            found.card, found.weight + values.bias, found.bound + values.bias, found.optimal, found.found
-        )
+        return searched(batch.requests(), values, seconds, self.cores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +148,16 @@ def guided_by(policy: Weights, value: Weights | None) -> bool:
     guide = part_of(policy, "guide.value")
     return (
         bool(guide) and value is not None and all(np.array_equal(guide[name], value[name]) for name in guide)
+    )
+
+
+def searched(
+    requests: Requests, values: PairValues, seconds: float | None = None, cores: int | None = None
+) -> Decision:
+    """The best cards under these values."""
+    found = cliques.best(requests, values.node, values.pair, seconds, cores)
+    return Decision(
+        found.card, found.weight + values.bias, found.bound + values.bias, found.optimal, found.found
     )
 
 

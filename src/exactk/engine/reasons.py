@@ -169,14 +169,14 @@ def card_of(
     """One row of a decision as a card: positions to ids, logits to click probabilities."""
     positions = tuple([place for place in decision.cards[row].tolist() if place >= 0])
     logit, bound = float(decision.logit[row]), float(decision.bound[row])
-    value = calibration.one(logit)
+    value, optimal = calibration.one(logit), bool(decision.optimal[row])
     limit = calibration.one(max(bound, logit)) if math.isfinite(bound) else math.inf
     return Card(
         items=tuple([request.candidates[place] for place in positions]),
         positions=positions,
         value=value,
-        bound=limit,
-        optimal=limit - value <= 1e-9,
+        bound=value if optimal else limit,
+        optimal=optimal,
         relaxed=relaxed,
     )
 

@@ -19,7 +19,7 @@ from jaxtyping import Int64
 
 from exactk.data.requests import Request
 from exactk.data.table import combine
-from exactk.errors import DataError, ExactKError
+from exactk.errors import DataError, ExactKError, InfeasibleError
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
 from exactk.recommender import Recommender
@@ -206,8 +206,8 @@ class Scorer:
         """Answer requests by the recommender's front door; returns why some of them are refused."""
         refused: dict[int, str] = {}
         for place, card in zip(requests, self._cards(list(requests.values())), strict=True):
-            if isinstance(card, _Infeasible):
-                answers.problem[place] = card.reason
+            if isinstance(card, InfeasibleError):
+                answers.problem[place] = str(card)
             elif isinstance(card, ExactKError):
                 refused[place] = str(card)
             else:
@@ -220,12 +220,11 @@ class Scorer:
         if not requests:
             return []
         try:
-            found = self.recommender.recommend_many(requests, infeasible="return")
+            return self.recommender.recommend_many(requests, infeasible="return")
         except ExactKError as error:
             if len(requests) == 1:
                 return [error]
             return [self._cards([request])[0] for request in requests]
-        return [_Infeasible(str(card)) if isinstance(card, ExactKError) else card for card in found]
 
     def _decide(self, batch: Batch, answers: Answers, at: Int64[np.ndarray, "Q"]) -> None:
         possible = cliques.exists(batch.requests())
@@ -293,11 +292,6 @@ class BadRowError(DataError):
             f"{problem['file']}: row {problem['row']}: {problem['reason']}; "
             "mend it, or have such rows counted and left out (skip_bad=True)"
         )
-
-
-@dataclass(frozen=True)
-class _Infeasible:
-    reason: str
 
 
 def _typed(values: Sequence[Any], kept: Sequence[int], kind: pa.DataType) -> pa.Array:

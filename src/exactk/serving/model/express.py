@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from exactk.data.requests import Request
 from exactk.engine.calibration import Calibration
 from exactk.engine.card_values import LearnedPairs
-from exactk.engine.decide import Decider, ExactDecider
+from exactk.engine.decide import Decider, ExactDecider, searched
 from exactk.engine.pair_value.tables import PairTables
+from exactk.engine.reasons import card_of
 from exactk.model_folder import Fitted
-from exactk.problem.exact import cliques
 from exactk.problem.solving import Card
 from exactk.serving.model.quick import QuickBatches
 
@@ -43,23 +43,10 @@ class Express:
         found = self.quick.find(requests)
         if found is None:
             return None
-        bias, node, pair = self.tables.values(found.user, found.user_features, found.rows)
-        best = cliques.best(found.requests, node, pair, max(seconds / 2 / len(requests), 1e-4), cores=1)
-        columns = zip(
-            requests, best.card.tolist(), (best.weight + bias).tolist(), (best.bound + bias).tolist(),
-            best.found.tolist(), best.optimal.tolist(), strict=True,
-        )  # fmt: skip
-        return [self._card(*each) if each[4] else None for each in columns]
-
-    def _card(
-        self, request: Request, positions: list[int], logit: float, bound: float, _: bool, optimal: bool
-    ) -> Card:
-        chosen = tuple(positions[: request.k])
-        value = self.calibration.one(logit)
-        return Card(
-            items=tuple([request.candidates[place] for place in chosen]),
-            positions=chosen,
-            value=value,
-            bound=value if optimal else self.calibration.one(max(bound, logit)),
-            optimal=optimal,
-        )
+        values = self.tables.values(found.user, found.user_features, found.rows)
+        limit = max(seconds / 2 / len(requests), 1e-4)
+        decision = searched(found.requests, values, limit, cores=1)
+        return [
+            card_of(request, decision, row, self.calibration) if decision.found[row] else None
+            for row, request in enumerate(requests)
+        ]
