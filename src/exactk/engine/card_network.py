@@ -21,6 +21,7 @@ from exactk.problem.batch import Batch
 from exactk.settings.config import Config, InputSizes
 
 FAR = np.float32(-1e9)
+AT_ONCE = 8  # requests: what they pass from layer to layer then stays near the processor
 
 
 class CardNetwork(SummedValue):
@@ -36,6 +37,10 @@ class CardNetwork(SummedValue):
 
     def values(self, batch: Batch) -> PairValues:
         """Mean node and pair values; where whole lists were seen a node is the chance that it is the one clicked."""
+        several = [self._values(batch.rows(slice(b, b + AT_ONCE))) for b in range(0, len(batch), AT_ONCE)]
+        return PairValues(*(np.concatenate(part) for part in zip(*several, strict=True)))
+
+    def _values(self, batch: Batch) -> PairValues:
         listed = self._inputs(batch)
         parts = [member.values(batch, listed) for member in self._members]
         bias, node, pair = (

@@ -13,9 +13,12 @@ from exactk.engine.packing import Weights
 
 def linear(weights: Weights, name: str, x: Float[np.ndarray, "*S n"]) -> Float[np.ndarray, "*S m"]:
     """W x + b of a layer, b where it has one."""
-    y = x @ weights[f"{name}.weight"].T
-    bias = weights.get(f"{name}.bias")
-    return y if bias is None else y + bias
+    weight, bias = weights[f"{name}.weight"], weights.get(f"{name}.bias")
+    # One product of matrices: of an array with more axes numpy makes many small ones.
+    y = x.reshape(-1, x.shape[-1]) @ weight.T
+    if bias is not None:
+        y += bias
+    return y.reshape(*x.shape[:-1], len(weight))
 
 
 def encoder_layer(
