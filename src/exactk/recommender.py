@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from jaxtyping import Int
@@ -128,6 +128,30 @@ class Recommender:
             [request], constraints=constraints, relax=relax, explain=explain, prove_seconds=prove_seconds
         )[0]
         return card
+
+    @overload
+    def recommend_many(
+        self,
+        requests: Sequence[Request],
+        *,
+        constraints: Any = None,
+        relax: Sequence[Any] = (),
+        explain: bool = False,
+        infeasible: Literal["raise"] = "raise",
+        prove_seconds: float = 0.0,
+    ) -> list[Card]: ...
+
+    @overload
+    def recommend_many(
+        self,
+        requests: Sequence[Request],
+        *,
+        constraints: Any = None,
+        relax: Sequence[Any] = (),
+        explain: bool = False,
+        infeasible: Literal["return"],
+        prove_seconds: float = 0.0,
+    ) -> list[Card | ExactKError]: ...
 
     def recommend_many(
         self,

@@ -19,6 +19,7 @@ from exactk.data.requests import Request
 from exactk.data.rules import ItemRules
 from exactk.errors import ConfigError, DataError, MissingExtraError
 from exactk.problem.rules.constraints import Constraints, Distinct, TitleDistance
+from exactk.problem.solving import Card
 from exactk.recommender import Recommender
 from exactk.scale.cluster import Placement
 from exactk.scale.plan import JobPart, files_of, parts_of
@@ -90,10 +91,10 @@ def test_every_request_gets_the_card_that_the_recommender_gives_it(model: Path, 
     expected = recommender.recommend_many(asked, infeasible="return")
     found = cards(tmp_path / "out")
     assert report.requests == len(found) == NUM
-    assert report.infeasible == sum(not hasattr(card, "items") for card in expected)
+    assert report.infeasible == sum(not isinstance(card, Card) for card in expected)
     for row, card in zip(rows, expected, strict=True):
         got = found[row["request_id"]]
-        if hasattr(card, "items"):
+        if isinstance(card, Card):
             assert sorted(got["card"]) == sorted(card.items)
             assert got["value"] == pytest.approx(card.value, abs=1e-6)
         else:

@@ -205,7 +205,9 @@ class Scorer:
     def _ask(self, requests: Mapping[int, Request], answers: Answers) -> dict[int, str]:
         """Answer requests by the recommender's front door; returns why some of them are refused."""
         refused: dict[int, str] = {}
-        for place, card in zip(requests, self._cards(list(requests.values())), strict=True):
+        asked = list(requests.values())
+        found = self.recommender.recommend_many(asked, infeasible="return") if asked else []
+        for place, card in zip(requests, found, strict=True):
             if isinstance(card, InfeasibleError):
                 answers.problem[place] = str(card)
             elif isinstance(card, ExactKError):
@@ -214,17 +216,6 @@ class Scorer:
                 at, bound = np.array([place]), card.bound if np.isfinite(card.bound) else np.nan
                 answers.put(at, np.array([card.positions]), card.value, bound)
         return refused
-
-    def _cards(self, requests: Sequence[Request]) -> list[Any]:
-        """A card, or why there is none, of each; if one of them cannot be read, each is asked alone."""
-        if not requests:
-            return []
-        try:
-            return self.recommender.recommend_many(requests, infeasible="return")
-        except ExactKError as error:
-            if len(requests) == 1:
-                return [error]
-            return [self._cards([request])[0] for request in requests]
 
     def _decide(self, batch: Batch, answers: Answers, at: Int64[np.ndarray, "Q"]) -> None:
         possible = cliques.exists(batch.requests())
