@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from exactk.engine.card_value.reading import ranks_within
-from exactk.engine.card_value.values import CardColumnValues
+from exactk.engine.card_columns import ranks_within
+from exactk.engine.card_network import CardNetwork
 from exactk.errors import InputError
 from exactk.models.card_value import CardValue
 from exactk.models.columns import ranks_within as ranks_by_torch
@@ -20,15 +20,15 @@ from listed_batches import BASE, CONFIG, batch_with_columns, made
 EVERY: list[Shown] = ["card", "list", "session"]
 
 
-def engine_of(model: CardValue, config: CardValueConfig = CONFIG) -> CardColumnValues:
+def engine_of(model: CardValue, config: CardValueConfig = CONFIG) -> CardNetwork:
     weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    return CardColumnValues(weights, Config(card_value=config, pair_value=BASE), model.sizes)
+    return CardNetwork(weights, Config(card_value=config, pair_value=BASE), model.sizes)
 
 
 def same(model: CardValue, batch: Any, config: CardValueConfig = CONFIG) -> None:
     with torch.no_grad():
         wanted = model.values(batch)
-    found = engine_of(model, config)(batch.arrays())
+    found = engine_of(model, config).values(batch.arrays())
     for mine, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(mine, theirs.double().numpy(), rtol=1e-4, atol=2e-5)
 
@@ -56,9 +56,9 @@ def test_every_value_is_that_of_the_model(shown: Shown, changes: dict[str, Any])
 def test_one_request_is_read_as_in_a_batch(shown: Shown) -> None:
     model, batch = made(shown), batch_with_columns()
     engine = engine_of(model)
-    together = engine(batch.arrays())
+    together = engine.values(batch.arrays())
     for b in range(len(batch)):
-        alone = engine(batch.arrays().rows(slice(b, b + 1)))
+        alone = engine.values(batch.arrays().rows(slice(b, b + 1)))
         for mine, theirs in zip(alone, together, strict=True):
             np.testing.assert_allclose(mine[0], theirs[b], rtol=1e-4, atol=1e-6)
 
@@ -81,6 +81,6 @@ def test_ranks_are_those_of_the_model() -> None:
 def test_missing_columns_and_unknown_ids_are_refused_by_name() -> None:
     engine, batch = engine_of(made("list")), batch_with_columns().arrays()
     with pytest.raises(InputError, match="reads 3 candidate numbers, the batch has none"):
-        engine(replace(batch, candidate_numbers=None))
+        engine.values(replace(batch, candidate_numbers=None))
     with pytest.raises(InputError, match="no row for"):
-        engine(replace(batch, item=batch.item + 1000))
+        engine.values(replace(batch, item=batch.item + 1000))

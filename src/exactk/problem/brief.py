@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64
 
-from exactk.errors import ConfigError
-
 ENDLESS = 2**62  # a sum's bound that binds nothing
 
 
@@ -243,9 +241,3 @@ def card_worth(
     if pair is not None:
         value += float(np.triu(pair[np.ix_(chosen, chosen)], 1).sum())
     return value - (0.0 if brief is None else cost(brief, b, chosen))
-
-
-def check_size_of_places(brief: Brief | None, card_size: int) -> None:
-    """Refuse a card larger than its places."""
-    if brief is not None and brief.has_slots and card_size > brief.eligible.shape[1]:
-        raise ConfigError(f"a card of {card_size} has only {brief.eligible.shape[1]} places")
