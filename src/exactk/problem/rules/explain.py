@@ -12,16 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 
 from exactk.errors import ConfigError, InfeasibleError, OutOfTimeError
 from exactk.problem.brief import card_worth
-from exactk.problem.candidates import Wishes
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.cliques import Solutions, best
 from exactk.problem.graph import Requests
 from exactk.problem.pleasing import pleasing
-from exactk.problem.rules.columns import Columns, nearest
+from exactk.problem.rules.columns import nearest
 from exactk.problem.rules.rule_set import Constraint, Constraints
 from exactk.problem.rules.sheet import Piece, RuleSheet
 
@@ -56,22 +55,6 @@ def blocking_pieces(sheet: RuleSheet, deadline: Deadline = ENDLESS) -> Blocking:
         elif not met:
             kept = rest
     return Blocking(tuple(kept), minimal)
-
-
-def blocking_rules(
-    constraints: Constraints,
-    columns: Columns,
-    card_size: int,
-    present: Bool[np.ndarray, "1 N"] | None = None,
-    include: Wishes = None,
-    exclude: Wishes = None,
-) -> tuple[str, ...]:
-    """The names of a minimal set of demands that together block one request (columns with B = 1)."""
-    present = np.ones(columns["item_id"].shape, bool) if present is None else present
-    sheet = RuleSheet.of(constraints, columns, card_size, present, include, exclude)
-    if sheet.feasible(sheet.pieces()):
-        raise ConfigError("nothing blocks this request: it has a valid card")
-    return tuple(sheet.named(piece) for piece in blocking_pieces(sheet).pieces)
 
 
 def infeasible_error(
