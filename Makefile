@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 DEMO := $(VENV)/.installed-demo
 
-.PHONY: demo test quick check bench audit format clean
+.PHONY: demo test quick check docs bench audit format clean
 
 # The demo needs no tools: where nothing is installed yet, only what it runs on is.
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))
@@ -24,6 +24,11 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/audit.py
+
+# The site, in build/site: a broken link or anchor fails. It fetches nothing, here or when it is read.
+docs: $(STAMP)
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/site
+	@echo "open build/site/index.html"
 
 # Known holes in what we install: one fails the check; without the network it says that nothing was looked up.
 audit: $(STAMP)

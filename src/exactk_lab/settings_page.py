@@ -1,4 +1,4 @@
-"""docs/settings.md, made from the settings themselves: `python -m exactk_lab.settings_page` writes it anew.
+"""docs/reference/settings.md, made from the settings themselves: `python -m exactk_lab.settings_page` writes it anew.
 
 Knows no setting.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from exactk.cli.settings import in_words, listed
 from exactk.settings.presets import PRESETS
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md"
 BEGINNING = """# Settings
 
 Made by `python -m exactk_lab.settings_page` from what `exactk settings` prints. Those of training are given as

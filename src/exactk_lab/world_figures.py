@@ -27,7 +27,7 @@ HELPS, HURTS = "#0f766e", "#b91c1c"
 
 
 def draw_all(folder: Path | str, config: WorldConfig | None = None) -> list[Path]:
-    """Every picture of `docs/world.md`, as PNG files in `folder`."""
+    """Every picture of `docs/understand/world.md`, as PNG files in `folder`."""
     world = World(config or WorldConfig())
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -20,9 +20,10 @@ from exactk.cli import app
 from exactk.data.roles import Columns
 from exactk.learning.phases import Models
 from exactk.problem.rules.constraints import Constraints
+from exactk_lab.bench.tables import pages
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [page for page in pages(ROOT) if "decisions" not in page.parts and page.name != "changelog.md"]
 SMALL: dict[str, Any] = {"users": 60, "items": 120, "impressions": 1500, "n": 12}
 
 
@@ -31,7 +32,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def pages_with(language: str) -> list[Any]:
-    return [pytest.param(page, id=page.name) for page in PAGES if blocks(page, language)]
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES if blocks(page, language)]
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def commands() -> Iterator[Any]:
         )
         lines += re.findall(r"`exactk ([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
         for line in lines:
-            yield pytest.param(line, id=f"{page.name}: exactk {line}"[:100])
+            yield pytest.param(line, id=f"{page.relative_to(ROOT)}: exactk {line}"[:100])
 
 
 @pytest.mark.parametrize("line", list(commands()))

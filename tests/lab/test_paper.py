@@ -11,7 +11,7 @@ import pytest
 
 from exactk.settings.config import Config
 
-TABLE = (Path(__file__).resolve().parents[2] / "docs" / "paper.md").read_text(encoding="utf-8")
+TABLE = (Path(__file__).resolve().parents[2] / "docs" / "understand" / "paper.md").read_text(encoding="utf-8")
 NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`", TABLE)))
 SECTIONS = {f.name: getattr(Config(), f.name) for f in fields(Config)}
 

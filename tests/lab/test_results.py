@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exactk_lab.bench.tables import BLOCK, exact_table, renewed
+from exactk_lab.bench.tables import BLOCK, exact_table, pages, renewed
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = sorted((ROOT / "results").glob("*.json"))
@@ -19,16 +19,17 @@ def test_the_readme_shows_the_measured_table() -> None:
     assert exact_table(document) in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
-)
-def test_the_tables_of_a_page_are_those_of_the_results(page: str) -> None:
-    text = (ROOT / page).read_text()
+@pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_tables_of_a_page_are_those_of_the_results(page: Path) -> None:
+    text = page.read_text()
     assert renewed(text, ROOT) == text, "python -m exactk_lab.bench.tables makes them anew"
 
 
 def test_every_comparison_is_shown_in_full() -> None:
-    shown = {(match[2], match[3]) for match in BLOCK.finditer((ROOT / "docs" / "rivals.md").read_text())}
+    shown = {
+        (match[2], match[3])
+        for match in BLOCK.finditer((ROOT / "docs" / "benchmarks" / "compare.md").read_text())
+    }
     kept = {f"results/{path.name}" for path in RESULTS if path.name.startswith("compare-")}
     assert {name for name, table in shown if table == "full_comparison"} == kept
 

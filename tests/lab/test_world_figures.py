@@ -31,7 +31,7 @@ def test_with_themes_items_and_pairs_are_not_enough() -> None:
 def test_every_picture_of_the_docs_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="pictures are drawn by the extra 'plot'")
     drawn = draw_all(tmp_path, CONFIG)
-    docs = (Path(__file__).parents[2] / "docs" / "world.md").read_text(encoding="utf-8")
+    docs = (Path(__file__).parents[2] / "docs" / "understand" / "world.md").read_text(encoding="utf-8")
     assert all(f"img/{path.name}" in docs for path in drawn)
     assert docs.count("img/world-") == len(drawn)
     for path in drawn:

@@ -318,7 +318,7 @@ def test_a_rules_file_as_a_person_writes_it(tmp_path: Path) -> None:
 
 
 def test_every_example_of_the_rules_page_is_read_and_no_rule_is_left_out(tmp_path: Path) -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "rules.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "rules" / "index.md").read_text()
     shown: set[str] = set()
     for number, example in enumerate(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)):
         file = tmp_path / f"{number}.toml"

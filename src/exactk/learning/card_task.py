@@ -1,6 +1,6 @@
 """The task of a card value: whatever signal a log has, as one loss of all members in one step.
 
-docs/losses.md says which log gets which loss; the loop that runs the task is `fit.py`'s.
+docs/guide/models.md says which log gets which loss; the loop that runs the task is `fit.py`'s.
 """
 
 from __future__ import annotations

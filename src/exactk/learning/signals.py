@@ -1,4 +1,4 @@
-"""What a log's signals say of a card value's scores, as losses: docs/losses.md says which log gets which.
+"""What a log's signals say of a card value's scores, as losses: docs/guide/models.md says which log gets which.
 
 Functions of tensors; they know no model and no loop.
 """

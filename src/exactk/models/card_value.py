@@ -1,6 +1,6 @@
 """CardValue: GAttN's encoder over the candidates, a score of each and of every two; what exact search maximises.
 
-Knows no search and no training. `docs/losses.md` says what its numbers are trained to mean.
+Knows no search and no training. `docs/guide/models.md` says what its numbers are trained to mean.
 """
 
 from __future__ import annotations

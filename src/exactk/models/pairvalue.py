@@ -39,7 +39,7 @@ class PairMember(nn.Module):
 
     An item is a mixture of a few learned kinds; T says which kinds help and which harm each other, the second term
     what near-duplicates do, s(u) how much the user minds either. Kinds and places read the raw vectors x: squeezed
-    through the embedding that likings need, they lost what tells kinds apart (docs/results.md has the figures).
+    through the embedding that likings need, they lost what tells kinds apart (docs/benchmarks has the figures).
     """
 
     def __init__(self, config: PairValueConfig, sizes: InputSizes) -> None:

@@ -263,7 +263,7 @@ class TrainingConfig(Section):
 
 @dataclass(frozen=True)
 class VocabularyConfig(Section):
-    """How ids become rows of embedding tables; for vocabularies of millions, see docs/scale.md."""
+    """How ids become rows of embedding tables; for vocabularies of millions, see docs/guide/scale.md."""
 
     section = "vocabulary"
 

@@ -1,4 +1,4 @@
-"""The reproduction as Markdown tables, for the terminal, the README and `docs/results.md`.
+"""The reproduction as Markdown tables, for the terminal, the README and `docs/benchmarks/index.md`.
 
 Knows the rows of `results/reproduce-*.json`, no runs.
 """

@@ -1,4 +1,4 @@
-"""Tables of docs/service.md, made from the committed results of the service.
+"""Tables of docs/guide/serve.md, made from the committed results of the service.
 
 Knows the shape of `results/bench-serve.json` and `results/bench-soak.json`, no benchmark.
 """

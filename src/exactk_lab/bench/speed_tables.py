@@ -1,4 +1,4 @@
-"""Tables of docs/performance.md, made from the committed speed results.
+"""Tables of docs/benchmarks/speed.md, made from the committed speed results.
 
 Knows the shape of `results/bench-*.json`, no benchmark; `tables.py` puts them on the page.
 """

@@ -175,6 +175,11 @@ TABLES: dict[str, Callable[..., str]] = {
 }
 
 
+def pages(root: Path) -> list[Path]:
+    """README and every page of the site."""
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+
+
 def renewed(text: str, root: Path) -> str:
     """A page with each of its blocks made anew from the results under `root`."""
 
@@ -186,6 +191,5 @@ def renewed(text: str, root: Path) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ["README.md", *map(str, sorted(Path("docs").glob("*.md")))]:
-        page = Path(name)
+    for page in map(Path, sys.argv[1:]) if sys.argv[1:] else pages(Path()):
         page.write_text(renewed(page.read_text(encoding="utf-8"), Path()), encoding="utf-8")

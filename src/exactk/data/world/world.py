@@ -1,6 +1,6 @@
 """World: a simulated feed whose truth is known. Builds logs like production's; judges any card and finds the best one.
 
-The dataset it writes knows nothing of the truth; only evaluation may ask a World (`docs/world.md`).
+The dataset it writes knows nothing of the truth; only evaluation may ask a World (`docs/understand/world.md`).
 """
 
 import shutil
