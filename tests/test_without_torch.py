@@ -53,7 +53,7 @@ def saved(name: str, folder: Path) -> Models:
     return models
 
 
-def by_networks(models: Models, fitted: model_folder.Fitted) -> list[list[str]]:
+def by_networks(models: Models, fitted: model_folder.TrainedModel) -> list[list[str]]:
     """The cards in torch."""
     requests = [Request(row["user_id"], tuple(row["candidates"]), K) for row in asked()]
     made = request_batch(requests, fitted.vocabulary, fitted.constraints, fitted.catalogue)

@@ -30,7 +30,7 @@ Figures = dict[str, Any]  # what training told at one moment
 
 
 @dataclass(frozen=True)
-class Fitted:
+class TrainedModel:
     """Everything a recommender needs after training, and what it was told while training."""
 
     config: Config
@@ -45,7 +45,7 @@ class Fitted:
     split: SplitRecord | None = None  # of the log it was trained on, so that judging it uses the same
 
 
-def save(fitted: Fitted, path: Path) -> None:
+def save(fitted: TrainedModel, path: Path) -> None:
     """Write the whole folder beside its place and swap it in; config.json, written last, names every other file."""
     with atomic_folder(path) as folder:
         fitted.vocabulary.save(folder)
@@ -70,7 +70,7 @@ def save(fitted: Fitted, path: Path) -> None:
         (folder / "config.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
 
 
-def load(path: Path) -> Fitted:
+def load(path: Path) -> TrainedModel:
     """Read what `save` wrote, now or by an older exactk; anything missing or damaged is refused by name."""
     described = checked_description(path)
     config = Config.from_dict(described["config"])
@@ -90,7 +90,7 @@ def load(path: Path) -> Fitted:
                 f"its settings ask for {shapes.get(odd, 'none')}"
             )
     history = (path / "history.jsonl").read_text(encoding="utf-8").splitlines()
-    return Fitted(
+    return TrainedModel(
         config=config,
         constraints=Constraints.from_dict(described["constraints"]),
         vocabulary=Vocabulary.load(path),

@@ -20,7 +20,7 @@ from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
 from exactk.engine.decide import Decider, Decision, decider_of
-from exactk.engine.reasons import Asked, card_of, settled, why_not
+from exactk.engine.reasons import RuledBatch, card_of, settled, why_not
 from exactk.errors import ExactKError, InputError, MissingExtraError
 from exactk.evaluation import metrics
 from exactk.problem.batch import Batch
@@ -49,7 +49,7 @@ class Recommender:
     def __init__(self, config: Config | str = "best", constraints: Any = None) -> None:
         self.config = preset(config) if isinstance(config, str) else config
         self.constraints = None if constraints is None else Constraints.of(constraints)
-        self._fitted: model_folder.Fitted | None = None
+        self._fitted: model_folder.TrainedModel | None = None
         self._decider: Decider | None = None
 
     def fit(
@@ -82,7 +82,7 @@ class Recommender:
             run = phases.Run(place, resume, listeners)
             trained = phases.train(self.config, train, valid, vocabulary, card_figures, run)
         return self._with(
-            model_folder.Fitted(
+            model_folder.TrainedModel(
                 config=self.config,
                 constraints=Constraints.of([]) if train.constraints is None else train.constraints,
                 vocabulary=vocabulary,
@@ -189,7 +189,7 @@ class Recommender:
                 prove_seconds=prove_seconds,
             )
             return [answer for half in halves for answer in ask(half, infeasible=infeasible)]
-        asked = settled(Asked(tuple(requests), batch, rules, fitted.catalogue), tuple(relax))
+        asked = settled(RuledBatch(tuple(requests), batch, rules, fitted.catalogue), tuple(relax))
         failed = [error for error in asked.errors if error is not None]
         if failed and infeasible == "raise":
             raise failed[0]
@@ -245,7 +245,7 @@ class Recommender:
         return cls(fitted.config, fitted.constraints)._with(fitted)
 
     @property
-    def fitted(self) -> model_folder.Fitted:
+    def fitted(self) -> model_folder.TrainedModel:
         """What training left; asking before training is an error."""
         if self._fitted is None:
             raise NotFittedError(
@@ -265,7 +265,7 @@ class Recommender:
         """What was reported during training, in order: rows for learning curves."""
         return self.fitted.history
 
-    def _with(self, fitted: model_folder.Fitted) -> Recommender:
+    def _with(self, fitted: model_folder.TrainedModel) -> Recommender:
         """This recommender, having learned that."""
         self._fitted = fitted
         self._decider = decider_of(fitted.config, fitted.weights, fitted.sizes, fitted.card_size)

@@ -398,10 +398,10 @@ def test_stats_count_columns_and_signals(dataset: Dataset) -> None:
 
 
 def test_numbers_know_how_train_spread() -> None:
-    from exactk.data.fitted import Numbers
+    from exactk.data.fitted import FittedNumbers
 
     values = np.array([[1.0, np.nan], [1, np.nan], [1, np.nan], [3, np.nan]], np.float32)
-    found = Numbers.fitted(("a", "b"), values)
+    found = FittedNumbers.fitted(("a", "b"), values)
     assert (found.mean[0], found.missing.tolist()) == (1.5, [0.0, 1.0])
     assert found.deviation.tolist() == pytest.approx([np.sqrt(0.75), 1.0])
     assert (found.quantiles[0, 0], found.quantiles[0, -1]) == (1.0, 3.0)

@@ -14,10 +14,10 @@ from exactk.engine.card_network import CardNetwork
 from exactk.errors import InputError
 from exactk.models.card_value import CardValue
 from exactk.models.columns import ranks_within as ranks_by_torch
-from exactk.settings.config import CardValueConfig, Config, Shown
+from exactk.settings.config import CardValueConfig, Config, ShownAs
 from listed_batches import BASE, CONFIG, batch_with_columns, made
 
-EVERY: list[Shown] = ["card", "list", "session"]
+EVERY: list[ShownAs] = ["card", "list", "session"]
 
 
 def engine_of(model: CardValue, config: CardValueConfig = CONFIG) -> CardNetwork:
@@ -48,12 +48,12 @@ def same(model: CardValue, batch: Any, config: CardValueConfig = CONFIG) -> None
     ],
     ids=["all", "no ids", "no users", "no numbers", "no pairs", "no items", "features", "many features"],
 )
-def test_every_value_is_that_of_the_model(shown: Shown, changes: dict[str, Any]) -> None:
+def test_every_value_is_that_of_the_model(shown: ShownAs, changes: dict[str, Any]) -> None:
     same(made(shown, **changes), batch_with_columns(5, **changes))
 
 
 @pytest.mark.parametrize("shown", EVERY)
-def test_one_request_is_read_as_in_a_batch(shown: Shown) -> None:
+def test_one_request_is_read_as_in_a_batch(shown: ShownAs) -> None:
     model, batch = made(shown), batch_with_columns()
     engine = engine_of(model)
     together = engine.values(batch.arrays())

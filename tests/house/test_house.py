@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,14 @@ def test_no_shape_is_annotated_without_quotes() -> None:
     """An unquoted dimension is a name nobody defined: no shape is checked by it."""
     unquoted = re.compile(r"\b(?:Float|Int|UInt|Bool)\d*\[[\w.]+, [A-Z]\w*\]")
     assert [str(path) for path in SOURCES if unquoted.search(path.read_text())] == []
+
+
+def test_every_class_name_has_one_definition() -> None:
+    """A name of ours is a name of everybody's; where numpy mirrors torch, the names say which is which."""
+    names = Counter(
+        node.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name: times for name, times in names.items() if times > 1} == {}

@@ -8,16 +8,16 @@ import pytest
 from exactk_lab.bench import exact, exact_briefs
 from exactk_lab.bench.brief_instances import brief_instance
 from exactk_lab.bench.brief_rivals import BRIEF_RIVALS
-from exactk_lab.bench.exact import NODES_ONLY, PAIRS, Cell, DisagreementError, Plan
+from exactk_lab.bench.exact import NODES_ONLY, PAIRS, BenchPlan, DisagreementError, InstanceKind
 from exactk_lab.bench.exact_briefs import BriefPlan, solve_ours
-from exactk_lab.bench.exact_rivals import RIVALS, Outcome, conflict_sets
+from exactk_lab.bench.exact_rivals import RIVALS, SolverOutcome, conflict_sets
 from exactk_lab.bench.stopping import Ring
 
 
 @pytest.mark.parametrize("kind", [NODES_ONLY, PAIRS])
 @pytest.mark.parametrize(("card_size", "density"), [(3, 0.4), (4, 0.9), (7, 0.3)])
 def test_every_rival_that_applies_proves_our_optimum(kind: str, card_size: int, density: float) -> None:
-    instance = exact.instance_of(Cell(kind, card_size, density, 14), seed=1)
+    instance = exact.instance_of(InstanceKind(kind, card_size, density, 14), seed=1)
     mine, times = exact.ours(instance, limit=20.0, seconds=0.0)
     assert mine.status != "limit"
     assert len(times) == 1
@@ -30,22 +30,22 @@ def test_every_rival_that_applies_proves_our_optimum(kind: str, card_size: int, 
 
 def test_a_rival_that_overruns_is_stopped_and_the_next_is_served() -> None:
     # networkx has no time limit; 120 nodes of density 0.9 would take it hours.
-    endless = exact.instance_of(Cell(NODES_ONLY, 60, 0.9, 120), seed=0)
-    small = exact.instance_of(Cell(NODES_ONLY, 4, 0.5, 12), seed=0)
+    endless = exact.instance_of(InstanceKind(NODES_ONLY, 60, 0.9, 120), seed=0)
+    small = exact.instance_of(InstanceKind(NODES_ONLY, 4, 0.5, 12), seed=0)
     with Ring() as ring:
-        assert ring.solve("networkx", endless, 0.2) == Outcome("limit", -np.inf, np.inf, 0.2)
+        assert ring.solve("networkx", endless, 0.2) == SolverOutcome("limit", -np.inf, np.inf, 0.2)
         assert ring.solve("CP-SAT", small, 20.0).value == exact.ours(small, 20.0, 0.0)[0].value
 
 
 def test_networkx_applies_only_where_no_clique_is_larger_than_the_card() -> None:
-    dense = exact.instance_of(Cell(NODES_ONLY, 3, 0.9, 14), seed=0)
+    dense = exact.instance_of(InstanceKind(NODES_ONLY, 3, 0.9, 14), seed=0)
     assert not exact.applies("networkx", dense)
     assert exact.applies("networkx", dense._replace(card_size=14))
-    assert not exact.applies("networkx", exact.instance_of(Cell(PAIRS, 10, 0.3, 14), seed=0))
+    assert not exact.applies("networkx", exact.instance_of(InstanceKind(PAIRS, 10, 0.3, 14), seed=0))
 
 
 def test_conflict_sets_cover_exactly_the_forbidden_pairs() -> None:
-    graph = exact.instance_of(Cell(NODES_ONLY, 3, 0.5, 25), seed=0).graph
+    graph = exact.instance_of(InstanceKind(NODES_ONLY, 3, 0.5, 25), seed=0).graph
     covered = np.zeros_like(graph)
     for members in conflict_sets(graph):
         covered[np.ix_(members, members)] = True
@@ -56,24 +56,26 @@ def test_conflict_sets_cover_exactly_the_forbidden_pairs() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        Outcome("optimal", 9.0, 9.0, 0.1),  # proves less than our card is worth
-        Outcome("optimal", 11.0, 11.0, 0.1),  # has a card better than our proof allows
-        Outcome("infeasible", -np.inf, -np.inf, 0.1),
+        SolverOutcome("optimal", 9.0, 9.0, 0.1),  # proves less than our card is worth
+        SolverOutcome("optimal", 11.0, 11.0, 0.1),  # has a card better than our proof allows
+        SolverOutcome("infeasible", -np.inf, -np.inf, 0.1),
     ],
 )
-def test_contradicting_answers_raise(other: Outcome) -> None:
-    mine = Outcome("optimal", 10.0, 10.0, 0.1)
+def test_contradicting_answers_raise(other: SolverOutcome) -> None:
+    mine = SolverOutcome("optimal", 10.0, 10.0, 0.1)
     with pytest.raises(DisagreementError, match="ours says"):
-        exact.check(mine, other, "a rival", Cell(PAIRS, 4, 0.5, 20), seed=0)
+        exact.check(mine, other, "a rival", InstanceKind(PAIRS, 4, 0.5, 20), seed=0)
 
 
 def test_an_unfinished_rival_contradicts_nobody() -> None:
-    mine = Outcome("optimal", 10.0, 10.0, 0.1)
-    exact.check(mine, Outcome("limit", 8.0, 17.0, 1.0), "a rival", Cell(PAIRS, 4, 0.5, 20), seed=0)
+    mine = SolverOutcome("optimal", 10.0, 10.0, 0.1)
+    exact.check(
+        mine, SolverOutcome("limit", 8.0, 17.0, 1.0), "a rival", InstanceKind(PAIRS, 4, 0.5, 20), seed=0
+    )
 
 
 def test_a_small_run_reports_rows_and_goals(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = Plan((10, 200), (4, 10), (0.95,), num_instances=1, limit=0.05, repeat_seconds=0.0)
+    tiny = BenchPlan((10, 200), (4, 10), (0.95,), num_instances=1, limit=0.05, repeat_seconds=0.0)
     monkeypatch.setattr(exact, "QUICK", tiny)
     monkeypatch.setattr(exact_briefs, "QUICK", BriefPlan((12, 16), (3,), 1, 1.0, 0.0, (40,), 1, 0.1))
     report = exact.run(quick=True).as_dict()

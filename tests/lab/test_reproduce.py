@@ -78,7 +78,9 @@ def test_cells_are_run_once_and_found_again(published: Path, tmp_path: Path) -> 
 
 def test_a_training_offers_its_decoding_its_beams_and_its_curve(published: Path, tmp_path: Path) -> None:
     train, valid, test = Logs.of(*source("k4-n20", Place(tmp_path, published), quick=True).views())
-    fitted = methods.Trained("tiny", ("training.target=clicked",), beams=True)(train, valid, Budget(epochs=1))
+    fitted = methods.TrainingChoice("tiny", ("training.target=clicked",), beams=True)(
+        train, valid, Budget(epochs=1)
+    )
     assert list(fitted.ways) == ["as set", *(f"beam {width}" for width in methods.BEAMS), "first step"]
     assert [told["epoch"] for told in fitted.chosen["curve"]] == [1]
     assert 0 <= fitted.chosen["curve"][0]["precision"] <= 1

@@ -38,4 +38,4 @@ def test_each_kind_of_fault_is_counted_and_the_trials_after_it_still_run(
 @pytest.mark.parametrize("door", torture.DOORS)
 def test_no_door_hangs_breaks_or_errs(door: str) -> None:
     counts = torture.tortured(torture.DOORS[door](7, 40))
-    assert counts == torture.Counts(tried=40)
+    assert counts == torture.DoorCounts(tried=40)

@@ -15,11 +15,11 @@ from exactk.engine.decide import card_value_of
 from exactk.engine.shapes import shapes_of
 from exactk.errors import InputError
 from exactk.models.card_value import CardValue
-from exactk.settings.config import Config, Shown
+from exactk.settings.config import Config, ShownAs
 from exactk.tensors import TensorBatch, arrays_of
 from listed_batches import BASE, CONFIG, SIZES, N, batch_with_columns, made
 
-EVERY: list[Shown] = ["card", "list", "session"]
+EVERY: list[ShownAs] = ["card", "list", "session"]
 
 
 def permuted(batch: TensorBatch, order: torch.Tensor) -> TensorBatch:
@@ -42,7 +42,7 @@ def permuted(batch: TensorBatch, order: torch.Tensor) -> TensorBatch:
 
 @pytest.mark.parametrize("shown", EVERY)
 @torch.no_grad()
-def test_the_order_of_candidates_changes_nothing_but_their_places(shown: Shown) -> None:
+def test_the_order_of_candidates_changes_nothing_but_their_places(shown: ShownAs) -> None:
     model, batch = made(shown), batch_with_columns()
     order = torch.randperm(N, generator=torch.Generator().manual_seed(2))
     plain, turned = model.values(batch), model.values(permuted(batch, order))
@@ -52,7 +52,7 @@ def test_the_order_of_candidates_changes_nothing_but_their_places(shown: Shown) 
 
 @pytest.mark.parametrize("shown", EVERY)
 @torch.no_grad()
-def test_a_batch_of_one_equals_the_batch_and_padding_changes_nothing(shown: Shown) -> None:
+def test_a_batch_of_one_equals_the_batch_and_padding_changes_nothing(shown: ShownAs) -> None:
     model, batch = made(shown), batch_with_columns()
     together = model.values(batch)
     for b in range(3):
@@ -67,7 +67,7 @@ def test_a_batch_of_one_equals_the_batch_and_padding_changes_nothing(shown: Show
 
 @pytest.mark.parametrize("shown", EVERY)
 @torch.no_grad()
-def test_the_value_of_a_card_is_bias_plus_nodes_plus_pairs(shown: Shown) -> None:
+def test_the_value_of_a_card_is_bias_plus_nodes_plus_pairs(shown: ShownAs) -> None:
     model, batch = made(shown), batch_with_columns()
     cards = torch.tensor([[[0, 3, 1], [4, 2, -1]]]).repeat(3, 1, 1)
     values, logits = model.values(batch), model(batch, cards)
@@ -90,7 +90,7 @@ def test_of_a_list_the_values_are_chances_and_pairs_say_nothing() -> None:
 
 @pytest.mark.parametrize("shown", EVERY)
 @torch.no_grad()
-def test_only_what_a_user_saw_sways_how_another_item_is_read(shown: Shown) -> None:
+def test_only_what_a_user_saw_sways_how_another_item_is_read(shown: ShownAs) -> None:
     """One candidate's category is another: a number read beside the list's mean would show anyway."""
     model, batch = made(shown), batch_with_columns()
     assert batch.candidate_categories is not None
@@ -127,7 +127,7 @@ def test_the_place_of_an_item_is_read_where_the_list_was_seen_alone() -> None:
 )
 @pytest.mark.parametrize("shown", EVERY)
 @torch.no_grad()
-def test_what_is_not_there_is_not_asked_for(shown: Shown, nothing: dict[str, Any]) -> None:
+def test_what_is_not_there_is_not_asked_for(shown: ShownAs, nothing: dict[str, Any]) -> None:
     model, batch = made(shown, **nothing), batch_with_columns()
     gone: dict[str, Any] = {
         name: None for name, value in nothing.items() if not value and hasattr(batch, name)
@@ -177,7 +177,7 @@ WITHOUT = {"scored": False, "placed": False, "pair_features": 0, "item_vector_si
     ids=str,
 )
 @torch.no_grad()
-def test_the_engines_values_are_the_networks_own(shown: Shown, changes: dict[str, Any]) -> None:
+def test_the_engines_values_are_the_networks_own(shown: ShownAs, changes: dict[str, Any]) -> None:
     sizes = replace(SIZES, shown=shown, **changes)
     extra: dict[str, Any] = {
         "user_features": torch.randn(3, sizes.user_feature_size, generator=torch.Generator().manual_seed(3)),

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from exactk.engine.decode.guide import CompiledGuide
-from exactk.engine.decode.guide_kernel import Gains as CompiledGains
+from exactk.engine.decode.guide_kernel import Gains
 from exactk.errors import ConfigError
 from exactk.learning.compiled import compiled_decoder
 from exactk.learning.onnx import export_onnx
-from exactk.models.guide import START, Gains, GuidedSteps
+from exactk.models.guide import START, GainTensors, GuidedSteps
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.search import Feasible, beam, greedy
@@ -68,7 +68,7 @@ def guided(
 
 def test_gains_are_nodes_and_then_the_pairs_with_what_was_chosen() -> None:
     pair = torch.tensor([[[0.0, 10.0, 20.0], [10.0, 0.0, 40.0], [20.0, 40.0, 0.0]]])
-    gains = Gains(torch.tensor([[1.0, 2.0, 3.0]]), pair, torch.zeros(1, 3, 0), torch.zeros(0))
+    gains = GainTensors(torch.tensor([[1.0, 2.0, 3.0]]), pair, torch.zeros(1, 3, 0), torch.zeros(0))
     steps = GuidedSteps(Silent(), gains, torch.tensor(2.0))
     card = torch.tensor([[[1, 0, 2]]])
     wanted = [
@@ -82,7 +82,7 @@ def test_gains_are_nodes_and_then_the_pairs_with_what_was_chosen() -> None:
 
 def test_a_third_item_gains_by_what_exactly_two_of_the_chosen_have() -> None:
     has = torch.tensor([[[1.0], [0.5], [0.8]]])
-    gains = Gains(torch.zeros(1, 3), torch.zeros(1, 3, 3), has, torch.tensor([10.0]))
+    gains = GainTensors(torch.zeros(1, 3), torch.zeros(1, 3, 3), has, torch.tensor([10.0]))
     steps = GuidedSteps(Silent(), gains, torch.tensor(1.0))
     card = torch.tensor([[[0, 1, 2]]])
     wanted = torch.tensor(
@@ -176,7 +176,7 @@ def test_the_compiled_decoder_writes_the_guided_models_cards(inputs: str, triple
         assert torch.equal(cards_by(decoder, batch), wanted)
 
 
-def compiled_gains(policy: Policy, batch: TensorBatch) -> CompiledGains:
+def compiled_gains(policy: Policy, batch: TensorBatch) -> Gains:
     assert policy.guide is not None
     weights = arrays_of(policy.guide)
     return CompiledGuide(weights, policy.guide.value.config, policy.sizes).gains(batch.arrays())

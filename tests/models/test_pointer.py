@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from exactk.models.pointer import Encoded, Pointer, State, additive
+from exactk.models.pointer import EncodedRequests, Pointer, State, additive
 from exactk.search.steps import take_rows
 from exactk.settings.config import PolicyConfig
 
 Array = np.ndarray
 
 
-def made(layers: int, width: int = 6, num_nodes: int = 5, num: int = 3) -> tuple[Pointer, Encoded]:
+def made(layers: int, width: int = 6, num_nodes: int = 5, num: int = 3) -> tuple[Pointer, EncodedRequests]:
     pointer = Pointer(PolicyConfig(width=width, heads=1, decoder_layers=layers))
     return pointer, pointer.encode(torch.randn(num, num_nodes, width), None)
 

@@ -17,7 +17,7 @@ import exactk
 from exactk import AtMost, Count, Distinct, InfeasibleError, Prefer, Rule, Slots, Total, Variety, Where
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.rules.explain import blocking_pieces, relax, why_not
-from exactk.problem.rules.sheet import Piece, RuleSheet
+from exactk.problem.rules.sheet import Demand, RuleSheet
 from shelves import KINDS, Shelf, a_shelf, columns, times_broken
 
 SHELF: list[dict[str, Any]] = [
@@ -100,11 +100,11 @@ def test_why_not_weighs_places_and_preferences() -> None:
     assert reasons["mug"].cost == pytest.approx(24.0 - (2 * 5 + 4))
 
 
-def demands_of(shelf: Shelf, sheet: RuleSheet, demands: Collection[Piece]) -> bool:
+def demands_of(shelf: Shelf, sheet: RuleSheet, demands: Collection[Demand]) -> bool:
     """Whether some card, of any size where none is demanded, meets these demands: by trying all."""
     rules = [sheet.rules[piece.at] for piece in demands if piece.kind == "rule"]
     N, places = len(shelf.items), any(isinstance(rule, Slots) for rule in rules)
-    sizes = [shelf.K] if Piece("size") in demands else range((shelf.K if places else N) + 1)
+    sizes = [shelf.K] if Demand("size") in demands else range((shelf.K if places else N) + 1)
     wanted = {piece.at for piece in demands if piece.kind == "include"}
     for size in sizes:
         for chosen in combinations(range(N), size):

@@ -31,7 +31,7 @@ from exactk.problem.rules.explain import (
     relax,
     why_not,
 )
-from exactk.problem.rules.sheet import Piece, RuleSheet
+from exactk.problem.rules.sheet import Demand, RuleSheet
 
 
 def blocking_rules(
@@ -65,9 +65,9 @@ class Puzzle:
         present = np.ones((1, self.num_items), bool)
         return RuleSheet.of(rules, columns, self.card_size, present, [self.include], [self.exclude])
 
-    def cards(self, demands: Collection[Piece]) -> list[tuple[int, ...]]:
+    def cards(self, demands: Collection[Demand]) -> list[tuple[int, ...]]:
         """Every set of items that meets these demands, by trying all sets."""
-        sizes = [self.card_size] if Piece("size") in demands else range(self.num_items + 1)
+        sizes = [self.card_size] if Demand("size") in demands else range(self.num_items + 1)
         return [
             card
             for size in sizes
@@ -75,7 +75,7 @@ class Puzzle:
             if all(self.meets(card, piece) for piece in demands)
         ]
 
-    def meets(self, card: tuple[int, ...], piece: Piece) -> bool:
+    def meets(self, card: tuple[int, ...], piece: Demand) -> bool:
         if piece.kind == "include":
             return piece.at in card
         if piece.kind == "exclude":
@@ -289,10 +289,10 @@ def test_the_cost_of_an_item_is_what_the_best_card_with_it_loses(
             assert not reason.blocking
         else:
             assert reason.cost is None
-            demanding = [*sheet.pieces(), Piece("include", reason.item)]
+            demanding = [*sheet.pieces(), Demand("include", reason.item)]
             named = [piece for piece in demanding if sheet.named(piece) in reason.blocking]
             assert len(named) == len(reason.blocking)
-            assert not puzzle.cards([*named, Piece("include", reason.item)])
+            assert not puzzle.cards([*named, Demand("include", reason.item)])
         broken = {other.item for other in reason.conflicts}
         for p in best:
             pair_broken = any(not matrix[reason.item, p] for matrix in puzzle.matrices)

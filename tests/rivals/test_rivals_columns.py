@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exactk.data.fitted import Numbers
+from exactk.data.fitted import FittedNumbers
 from exactk.data.logs.frame import from_frame
 from exactk.data.sample import sample_log
 from exactk.errors import InputError
@@ -31,7 +31,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Logs, Logs, Logs]:
 
 
 def test_differences_and_ranks_within_a_list_by_hand() -> None:
-    spread = Numbers.fitted(("price",), np.array([[0.0], [64.0]], np.float32))  # level = price / 64
+    spread = FittedNumbers.fitted(("price",), np.array([[0.0], [64.0]], np.float32))  # level = price / 64
     values = np.array([[[16.0], [48.0], [16.0], [np.nan]]], np.float32)
     relative, rank = within_list(values, spread)
     np.testing.assert_allclose(
@@ -41,7 +41,7 @@ def test_differences_and_ranks_within_a_list_by_hand() -> None:
 
 
 def test_missing_numbers_are_the_mean_and_say_so() -> None:
-    spread = Numbers.fitted(("x",), np.array([[1.0], [3.0]], np.float32))
+    spread = FittedNumbers.fitted(("x",), np.array([[1.0], [3.0]], np.float32))
     scaled, missing = standardised(np.array([[3.0], [np.nan]]), spread)
     assert scaled[:, 0].tolist() == [1.0, 0.0]
     assert missing[:, 0].tolist() == [0.0, 1.0]

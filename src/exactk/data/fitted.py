@@ -30,7 +30,7 @@ _FILE, _VALUES = "vocabulary-columns.safetensors", "vocabulary-categories.parque
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
+class FittedNumbers:
     """How F columns of numbers spread in train. Batches hold them as they came, NaN = missing."""
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Numbers:
     quantiles: Float32[np.ndarray, "F Q"]  # of the values known, ascending; 0 throughout where none is
 
     @classmethod
-    def fitted(cls, names: Sequence[str], values: Float32[np.ndarray, "R F"]) -> Numbers:
+    def fitted(cls, names: Sequence[str], values: Float32[np.ndarray, "R F"]) -> FittedNumbers:
         """From rows of train."""
         F = len(names)
         found = cls(
@@ -80,7 +80,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, eq=False)
-class Categories:
+class FittedCategories:
     """Values of each column that train met; the value at place i has code i + 1, 0 is missing or unknown."""
 
     names: tuple[str, ...]
@@ -112,14 +112,14 @@ class Categories:
         return [RowLookup(values) for values in self.values]
 
 
-def no_numbers() -> Numbers:
+def no_numbers() -> FittedNumbers:
     """Of a log without any."""
-    return Numbers.fitted((), np.empty((0, 0), np.float32))
+    return FittedNumbers.fitted((), np.empty((0, 0), np.float32))
 
 
-def no_categories() -> Categories:
+def no_categories() -> FittedCategories:
     """Of a log without any."""
-    return Categories((), ())
+    return FittedCategories((), ())
 
 
 _PARTS = ("mean", "deviation", "missing", "quantiles")
@@ -133,14 +133,14 @@ class FittedColumns:
 
     columns: Columns = field(default_factory=Columns)
     rolling: tuple[str, ...] = ()
-    candidate_numbers: Numbers = field(default_factory=no_numbers)
-    context_numbers: Numbers = field(default_factory=no_numbers)
-    item_numbers: Numbers = field(default_factory=no_numbers)  # the columns joined into item features
-    measured: Numbers = field(default_factory=no_numbers)
-    candidate_categories: Categories = field(default_factory=no_categories)
-    context_categories: Categories = field(default_factory=no_categories)
-    item_categories: Categories = field(default_factory=no_categories)
-    user_categories: Categories = field(default_factory=no_categories)
+    candidate_numbers: FittedNumbers = field(default_factory=no_numbers)
+    context_numbers: FittedNumbers = field(default_factory=no_numbers)
+    item_numbers: FittedNumbers = field(default_factory=no_numbers)  # the columns joined into item features
+    measured: FittedNumbers = field(default_factory=no_numbers)
+    candidate_categories: FittedCategories = field(default_factory=no_categories)
+    context_categories: FittedCategories = field(default_factory=no_categories)
+    item_categories: FittedCategories = field(default_factory=no_categories)
+    user_categories: FittedCategories = field(default_factory=no_categories)
     texts: Mapping[str, TextTransform] = field(default_factory=dict)
     vectors: Mapping[str, int] = field(default_factory=dict)  # name -> length of vectors the log brings
     pair_features: tuple[PairFeature, ...] = ()
@@ -196,14 +196,14 @@ class FittedColumns:
             names = [f"{kind}.{name}" for kind, held in described["categories"].items() for name in held]
             lists = category_lists(pq.read_table(folder / _VALUES), names)
             numbers: dict[str, Any] = {
-                kind: Numbers(
+                kind: FittedNumbers(
                     tuple(held),
                     *(arrays[f"{kind}.{part}"] for part in ("mean", "deviation", "missing", "quantiles")),
                 )
                 for kind, held in described["numbers"].items()
             }
             categories: dict[str, Any] = {
-                kind: Categories(
+                kind: FittedCategories(
                     tuple(held), tuple(pa.array(lists[f"{kind}.{name}"], pa.string()) for name in held)
                 )
                 for kind, held in described["categories"].items()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Int32, Int64
 
-from exactk.data.fitted import RARE, Categories, FittedColumns, Numbers
+from exactk.data.fitted import RARE, FittedCategories, FittedColumns, FittedNumbers
 from exactk.data.folder import Folder
 from exactk.data.item_columns import vector_matrix
 from exactk.data.pairs import derived_pairs
@@ -45,10 +45,12 @@ def fitted_columns(
     return FittedColumns(
         columns=columns,
         rolling=folder.names.rolling,
-        candidate_numbers=Numbers.fitted((*columns.candidate.numbers, *folder.names.rolling), candidate),
-        context_numbers=Numbers.fitted(columns.context.numbers, index.context_numbers[few]),
-        item_numbers=Numbers.fitted(item_numbers, index.item_features[some][:, : len(item_numbers)]),
-        measured=Numbers.fitted(columns.measured, held.numbers[sampled][:, features:]),
+        candidate_numbers=FittedNumbers.fitted(
+            (*columns.candidate.numbers, *folder.names.rolling), candidate
+        ),
+        context_numbers=FittedNumbers.fitted(columns.context.numbers, index.context_numbers[few]),
+        item_numbers=FittedNumbers.fitted(item_numbers, index.item_features[some][:, : len(item_numbers)]),
+        measured=FittedNumbers.fitted(columns.measured, held.numbers[sampled][:, features:]),
         candidate_categories=_candidate_categories(folder, rows),
         context_categories=_categories(
             columns.context.categories, "context", values, index.context_categories, rows
@@ -86,7 +88,7 @@ def _texts(folder: Folder, name: str, items: Int64[np.ndarray, "I"]) -> list[str
     return held
 
 
-def _candidate_categories(folder: Folder, rows: Int64[np.ndarray, "R"]) -> Categories:
+def _candidate_categories(folder: Folder, rows: Int64[np.ndarray, "R"]) -> FittedCategories:
     held = folder.candidate_columns
     counts = [np.zeros(len(held.values[name]) + 1, np.int64) for name in held.category_names]
     for first in range(0, len(rows) if counts else 0, _BLOCK):
@@ -102,7 +104,7 @@ def _categories(
     values: object,
     codes: Int32[np.ndarray, "R F"],
     rows: Int64[np.ndarray, "S"],
-) -> Categories:
+) -> FittedCategories:
     assert isinstance(values, dict)
     lists = [values[f"{kind}.{name}"] for name in names]
     counts = [
@@ -113,10 +115,10 @@ def _categories(
 
 def _common(
     names: tuple[str, ...], lists: list[list[str]], counts: list[Int64[np.ndarray, "_"]]
-) -> Categories:
+) -> FittedCategories:
     """Values met often enough to be learned."""
     kept = []
     for values, count in zip(lists, counts, strict=True):
         array = pa.array(values, pa.string())
         kept.append(pc.filter(array, pa.array(count[1:] >= RARE)))
-    return Categories(names, tuple(kept))
+    return FittedCategories(names, tuple(kept))

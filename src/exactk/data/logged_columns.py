@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float32, Int32, Int64
 from numba import njit
 
 from exactk.data.candidates import CandidateColumns
-from exactk.data.fitted import Categories, FittedColumns
+from exactk.data.fitted import FittedCategories, FittedColumns
 from exactk.data.index import Index, IndexNames
 from exactk.data.item_columns import ItemColumns
 from exactk.data.pairs import PairInputs, pair_values
@@ -145,7 +145,7 @@ def _places(wanted: tuple[str, ...], held: tuple[str, ...], what: str) -> Int64[
 
 
 def _recoded(
-    fitted: Categories, kind: str, held: tuple[str, ...], names: IndexNames
+    fitted: FittedCategories, kind: str, held: tuple[str, ...], names: IndexNames
 ) -> list[tuple[int, Int32[np.ndarray, "_"]]]:
     """For each column of the vocabulary its place in the folder, and the vocabulary's code of each of its codes."""
     return [

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float32, Int32
 
 from exactk.data.catalogue import Catalogue
 from exactk.data.categories import category_text
-from exactk.data.fitted import Categories, FittedColumns
+from exactk.data.fitted import FittedCategories, FittedColumns
 from exactk.data.item_columns import ItemColumns, value_hashes
 from exactk.data.logged_columns import gap_levels
 from exactk.data.pairs import PairInputs, pair_values
@@ -27,7 +27,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 @runtime_checkable
-class Asked(Protocol):
+class RequestLike(Protocol):
     """What is read of a request."""
 
     @property
@@ -41,7 +41,7 @@ class Asked(Protocol):
 
 
 def request_columns(
-    requests: Sequence[Asked],
+    requests: Sequence[RequestLike],
     rows: Sequence[Sequence[int]],
     present: Bool[np.ndarray, "B N"],
     fitted: FittedColumns,
@@ -90,7 +90,7 @@ def request_columns(
 
 
 def _candidate_numbers(
-    requests: Sequence[Asked], N: int, fitted: FittedColumns, counts: RollingCounts | None
+    requests: Sequence[RequestLike], N: int, fitted: FittedColumns, counts: RollingCounts | None
 ) -> Float32[np.ndarray, "B N F"]:
     """What was sent; counts so far that were not sent are looked up."""
     numbers = _sent_numbers(requests, N, fitted.candidate_numbers.names)
@@ -106,7 +106,9 @@ def _candidate_numbers(
     return numbers
 
 
-def _sent_numbers(requests: Sequence[Asked], N: int, names: Sequence[str]) -> Float32[np.ndarray, "B N F"]:
+def _sent_numbers(
+    requests: Sequence[RequestLike], N: int, names: Sequence[str]
+) -> Float32[np.ndarray, "B N F"]:
     out = np.full((len(requests), N, len(names)), np.nan, np.float32)
     for b, request in enumerate(requests):
         for n, item_id in enumerate(request.candidates):
@@ -118,7 +120,7 @@ def _sent_numbers(requests: Sequence[Asked], N: int, names: Sequence[str]) -> Fl
     return out
 
 
-def _sent_categories(requests: Sequence[Asked], N: int, names: Sequence[str]) -> list[list[str | None]]:
+def _sent_categories(requests: Sequence[RequestLike], N: int, names: Sequence[str]) -> list[list[str | None]]:
     """By column, all candidates of all requests end to end."""
     columns: list[list[str | None]] = [[None] * (len(requests) * N) for _ in names]
     for b, request in enumerate(requests):
@@ -146,12 +148,12 @@ def _number(value: Any, what: str, b: int) -> float:
     return number
 
 
-def _coded(categories: Categories, columns: list[list[str | None]]) -> Int32[np.ndarray, "R C"]:
+def _coded(categories: FittedCategories, columns: list[list[str | None]]) -> Int32[np.ndarray, "R C"]:
     codes = [categories.few_codes(f, column) for f, column in enumerate(columns)]
     return np.array(codes, np.int32).T.copy()
 
 
-def _of_user(request: Asked, name: str, known: Catalogue) -> str | None:
+def _of_user(request: RequestLike, name: str, known: Catalogue) -> str | None:
     """A user's category: as sent with the context, else as the catalogue knows it."""
     if name in request.context:
         return category_text(request.context[name], name)
@@ -159,7 +161,11 @@ def _of_user(request: Asked, name: str, known: Catalogue) -> str | None:
 
 
 def _items(
-    requests: Sequence[Asked], rows: Sequence[Sequence[int]], N: int, fitted: FittedColumns, known: Catalogue
+    requests: Sequence[RequestLike],
+    rows: Sequence[Sequence[int]],
+    N: int,
+    fitted: FittedColumns,
+    known: Catalogue,
 ) -> ItemColumns:
     """Of all candidates of all requests end to end: the catalogue's, and over it what was sent."""
     flat = np.full(len(requests) * N, -1, np.int64)

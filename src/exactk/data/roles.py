@@ -40,7 +40,7 @@ _PAIR_KINDS = {
 
 
 @dataclass(frozen=True)
-class Features:
+class FeatureColumns:
     """Columns of one carrier (candidate, context, item or user), by what they hold."""
 
     numbers: tuple[str, ...] = ()
@@ -69,10 +69,10 @@ class Columns:
     """Roles and features by the caller's names. None for `rolling` or `pair_features`: whatever the log supports."""
 
     roles: Mapping[str, str] = field(default_factory=dict)  # our name -> the caller's
-    candidate: Features = Features()
-    context: Features = Features()
-    item: Features = Features()
-    user: Features = Features()
+    candidate: FeatureColumns = FeatureColumns()
+    context: FeatureColumns = FeatureColumns()
+    item: FeatureColumns = FeatureColumns()
+    user: FeatureColumns = FeatureColumns()
     ignored: tuple[str, ...] = ()
     rolling: tuple[str, ...] | None = None
     pair_features: tuple[PairFeature, ...] | None = None
@@ -87,7 +87,7 @@ class Columns:
         for pair in self.pair_features or ():
             self._check_pair(pair)
 
-    def carriers(self) -> Iterator[tuple[str, Features]]:
+    def carriers(self) -> Iterator[tuple[str, FeatureColumns]]:
         """candidate, context, item, user, each with its features."""
         for name in _KINDS:
             yield name, getattr(self, name)
@@ -180,8 +180,8 @@ class Columns:
         """The same, other roles over its own; a column that gets a role leaves the features."""
         taken = set(roles.values())
         freed: dict[str, Any] = {
-            carrier: Features(
-                **{kind: _without(getattr(held, kind), taken) for kind in Features.__annotations__}
+            carrier: FeatureColumns(
+                **{kind: _without(getattr(held, kind), taken) for kind in FeatureColumns.__annotations__}
             )
             for carrier, held in self.carriers()
         }
@@ -225,13 +225,15 @@ def _roles(held: Any, place: str) -> dict[str, str]:
     return dict(held)
 
 
-def _features(held: Any, carrier: str, place: str) -> Features:
+def _features(held: Any, carrier: str, place: str) -> FeatureColumns:
     if not isinstance(held, Mapping):
         raise ConfigError(f"{place}: {carrier} must be a table of lists of columns, got {held!r}")
     for kind in held:
         if kind not in _KINDS[carrier]:
             raise ConfigError(f"{place}: {carrier} has no {kind!r}{nearest(kind, _KINDS[carrier])}")
-    return Features(**{kind: _names(names, f"{place}: {carrier}.{kind}") for kind, names in held.items()})
+    return FeatureColumns(
+        **{kind: _names(names, f"{place}: {carrier}.{kind}") for kind, names in held.items()}
+    )
 
 
 def _names(held: Any, where: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from exactk.settings.config import CardValueConfig, InputSizes
 LARGEST = 4.0  # deviations, of a pair feature
 
 
-class Listed(NamedTuple):
+class NumpyListInputs(NamedTuple):
     """The N candidates of each request, and the T = N (N - 1) / 2 pairs i < j of them."""
 
     candidates: Float[np.ndarray, "B N D"]
@@ -30,7 +30,7 @@ class Listed(NamedTuple):
     score: Float[np.ndarray, "B N"]
 
 
-class Encoded(NamedTuple):
+class NumpyEncodedNumbers(NamedTuple):
     """Numbers as inputs, and where each stands: its level among train's values (0 to 1) and its rank in the list."""
 
     inputs: Float[np.ndarray, "*S E"]
@@ -47,7 +47,7 @@ class CardColumns:
         self._context_of_pairs = self.attends and sizes.shown != "list"
         self._features_are_numbers = sizes.item_feature_size <= MOST_NUMBERS
 
-    def __call__(self, batch: Batch) -> Listed:
+    def __call__(self, batch: Batch) -> NumpyListInputs:
         """Of all candidates of a batch; what is relative is so to the list."""
         sizes = self._sizes
         numbers = self._encoded("numbers", self._numbers(batch), batch.present)
@@ -70,7 +70,9 @@ class CardColumns:
         if sizes.scored:
             w = self._weights
             score = _known((_given(batch.score, "scores") - w["score_mean"]) / w["score_deviation"])
-        return Listed(np.concatenate([*parts, of_pairs], -1), codes, *self._context(batch), pairs, score)
+        return NumpyListInputs(
+            np.concatenate([*parts, of_pairs], -1), codes, *self._context(batch), pairs, score
+        )
 
     def _numbers(self, batch: Batch) -> Float[np.ndarray, "B N F"]:
         sizes, parts = self._sizes, [np.zeros((*batch.item.shape, 0), np.float32)]
@@ -101,7 +103,7 @@ class CardColumns:
 
     def _encoded(
         self, name: str, values: Float[np.ndarray, "*S F"], present: Bool[np.ndarray, "B N"] | None
-    ) -> Encoded:
+    ) -> NumpyEncodedNumbers:
         """Each number by pieces of its own scale and a flag where it is missing; of a list its place, too."""
         knots, known = self._weights[f"{name}.knots"], ~np.isnan(values)
         low, high = knots[:, :-1], knots[:, 1:]
@@ -109,14 +111,14 @@ class CardColumns:
         level = pieces.sum(-1) / self._weights[f"{name}.used"]
         parts = [pieces.reshape(*values.shape[:-1], -1), (~known).astype(np.float32)]
         if present is None:
-            return Encoded(np.concatenate(parts, -1), level, np.zeros_like(level))
+            return NumpyEncodedNumbers(np.concatenate(parts, -1), level, np.zeros_like(level))
         known = known & present[..., None]
         centred = (level - _mean(level, known, (1,))) * known
         rank = ranks_within(values, known)
-        return Encoded(np.concatenate([*parts, 2 * centred, rank], -1), level, rank)
+        return NumpyEncodedNumbers(np.concatenate([*parts, 2 * centred, rank], -1), level, rank)
 
     def _pairs(
-        self, batch: Batch, numbers: Encoded, codes: Int[np.ndarray, "B N C"]
+        self, batch: Batch, numbers: NumpyEncodedNumbers, codes: Int[np.ndarray, "B N C"]
     ) -> tuple[Float[np.ndarray, "B T P"], Float[np.ndarray, "B N A"]]:
         """Pairs i < j, and for each candidate the mean and the best of its pairs where these are context, too."""
         N, P, present = batch.item.shape[1], self._sizes.pair_features, batch.present

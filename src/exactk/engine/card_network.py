@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Float
 
-from exactk.engine.card_columns import CardColumns, Listed
+from exactk.engine.card_columns import CardColumns, NumpyListInputs
 from exactk.engine.card_values import SummedValue
 from exactk.engine.network import linear, normed, softmax
 from exactk.engine.packing import Weights, part_of
@@ -31,7 +31,7 @@ class CardNetwork(SummedValue):
         self._sizes = sizes
         self._inputs = CardColumns(part_of(weights, "inputs"), sizes, config.card_value)
         self._members = [
-            CardMember(part_of(weights, f"members.{m}"), config, sizes, self._inputs.attends)
+            NumpyCardMember(part_of(weights, f"members.{m}"), config, sizes, self._inputs.attends)
             for m in range(config.card_value.members)
         ]
 
@@ -59,7 +59,7 @@ class CardNetwork(SummedValue):
         return PairValues(values.bias * 0, softmax(values.node), values.pair)
 
 
-class CardMember:
+class NumpyCardMember:
     """One network, with a pair value's terms of ids and features below it where those are worth any."""
 
     def __init__(self, weights: Weights, config: Config, sizes: InputSizes, attends: bool) -> None:
@@ -70,7 +70,7 @@ class CardMember:
         self._base, self._pairs = base, CompiledPairValues(own, pairs, sizes) if base else None
         self._layers = [part_of(weights, f"layers.{number}") for number in range(config.card_value.layers)]
 
-    def values(self, batch: Batch, listed: Listed) -> PairValues:
+    def values(self, batch: Batch, listed: NumpyListInputs) -> PairValues:
         """Scores of all candidates, far below zero where nobody is, and of all pairs."""
         w, scores_pairs = self._weights, self._sizes.shown != "list"
         if not self._sizes.users_recur:
@@ -86,7 +86,7 @@ class CardMember:
             pair = pair + base.pair if scores_pairs else pair
         return PairValues(bias, np.where(batch.present, node, FAR), pair)
 
-    def _embedded(self, batch: Batch, listed: Listed) -> Float[np.ndarray, "B N D"]:
+    def _embedded(self, batch: Batch, listed: NumpyListInputs) -> Float[np.ndarray, "B N D"]:
         w = self._weights
         parts = [listed.candidates, *self._embeddings("categories", listed.categories)]
         if self._pairs is not None:
@@ -119,7 +119,7 @@ class CardMember:
         attention = softmax(query @ key.swapaxes(-1, -2) / np.float32(math.sqrt(D // heads)) + steering)
         return linear(layer, "join", (attention @ value).swapaxes(1, 2).reshape(B, N, D))
 
-    def _steering(self, present: Bool[np.ndarray, "B N"], listed: Listed) -> list[np.ndarray]:
+    def _steering(self, present: Bool[np.ndarray, "B N"], listed: NumpyListInputs) -> list[np.ndarray]:
         """What is added to the scores of attention in each layer."""
         far = np.where(present, np.float32(0), FAR)[:, None, None]  # B 1 1 N
         if "bias_out.weight" not in self._weights:
@@ -129,7 +129,7 @@ class CardMember:
         square = both_ways(extra, present.shape[1]).transpose(0, 3, 1, 2)
         return [far + part for part in np.split(square, len(self._layers), 1)]
 
-    def _of_pairs(self, h: Float[np.ndarray, "B N D"], listed: Listed) -> Float[np.ndarray, "B N N"]:
+    def _of_pairs(self, h: Float[np.ndarray, "B N D"], listed: NumpyListInputs) -> Float[np.ndarray, "B N N"]:
         w, N = self._weights, h.shape[1]
         pair = np.zeros((len(h), N, N), np.float32)
         if "pair_out.weight" in w:

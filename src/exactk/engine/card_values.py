@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float64, Int
 
-from exactk.engine.inputs import Vectors, taken
+from exactk.engine.inputs import NumpyVectors, taken
 from exactk.engine.network import encoder_layer, linear, sigmoid
 from exactk.engine.packing import Weights, part_of
 from exactk.engine.pair_value.values import CompiledPairValues, PairValues
@@ -93,17 +93,17 @@ class LearnedPairs(SummedValue):
 
 
 @dataclass(frozen=True, eq=False)
-class CommonVectors:
+class NumpyCommonVectors:
     """x_s and x_u of one size: id embeddings as they are, all else mapped."""
 
     weights: Weights
-    vectors: Vectors
+    vectors: NumpyVectors
 
     @classmethod
-    def of(cls, weights: Weights, config: RewardConfig, sizes: InputSizes) -> CommonVectors:
+    def of(cls, weights: Weights, config: RewardConfig, sizes: InputSizes) -> NumpyCommonVectors:
         """From the weights of a member."""
         own = part_of(weights, "vectors")
-        return cls(own, Vectors.of(part_of(own, "vectors"), config.inputs, sizes))
+        return cls(own, NumpyVectors.of(part_of(own, "vectors"), config.inputs, sizes))
 
     def user(self, batch: Batch) -> Float[np.ndarray, "B E"]:
         """x_u."""
@@ -123,7 +123,7 @@ class NetworkValue(LearnedValue):
     def __init__(self, weights: Weights, config: RewardConfig, sizes: InputSizes, card_size: int) -> None:
         self.config, self.card_size = config, card_size
         members = [part_of(weights, f"members.{m}") for m in range(config.members)]
-        self._members = [(member, CommonVectors.of(member, config, sizes)) for member in members]
+        self._members = [(member, NumpyCommonVectors.of(member, config, sizes)) for member in members]
 
     def logits(self, batch: Batch, cards: Int[np.ndarray, "B S K"]) -> Float64[np.ndarray, "B S"]:
         """The members' mean."""
@@ -131,7 +131,7 @@ class NetworkValue(LearnedValue):
         return np.asarray(np.mean(each, axis=0, dtype=np.float64))
 
     def _member(
-        self, member: Weights, vectors: CommonVectors, batch: Batch, cards: Int[np.ndarray, "B S K"]
+        self, member: Weights, vectors: NumpyCommonVectors, batch: Batch, cards: Int[np.ndarray, "B S K"]
     ) -> Float[np.ndarray, "B S"]:
         item, user = taken(vectors.item(batch), cards), vectors.user(batch)[:, None, None]  # B S K E
         read = (

@@ -25,7 +25,7 @@ class Features(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Vectors:
+class NumpyVectors:
     """Tables of ids (0 x 0 where none is read) and how many features follow an id's embedding."""
 
     users: Float32[np.ndarray, "U e"]
@@ -34,7 +34,7 @@ class Vectors:
     item_feature_size: int
 
     @classmethod
-    def of(cls, weights: Weights, inputs: Inputs, sizes: InputSizes) -> Vectors:
+    def of(cls, weights: Weights, inputs: Inputs, sizes: InputSizes) -> NumpyVectors:
         """From the weights of a model's `vectors`."""
         none = np.zeros((0, 0), np.float32)
         by_ids = decided(inputs, sizes) == "ids"
@@ -88,7 +88,7 @@ class Vectors:
         return np.concatenate([table[ids], features], -1) if features.shape[-1] else table[ids]
 
 
-def unknown_id(b: int, vectors: Vectors) -> InputError:
+def unknown_id(b: int, vectors: NumpyVectors) -> InputError:
     """An id beyond the tables: no vocabulary of this model gives one."""
     return InputError(
         f"request {b} of the batch names a user or item the model has no row for: "

@@ -31,7 +31,7 @@ from exactk.problem.solving import Card
 
 
 @dataclass(frozen=True)
-class Asked:
+class RuledBatch:
     """Requests and the batch made of them; `relaxed` names rules let go, `errors` what has no card all the same."""
 
     requests: tuple[Request, ...]
@@ -57,7 +57,7 @@ class Asked:
         )
 
 
-def settled(asked: Asked, order: tuple[Any, ...], deadline: Deadline = ENDLESS) -> Asked:
+def settled(asked: RuledBatch, order: tuple[Any, ...], deadline: Deadline = ENDLESS) -> RuledBatch:
     """Find the requests without a valid card; let rules go in the order given, or say what blocks.
 
     Each has an equal share of the time left; what is not settled in it stands among the errors.
@@ -89,7 +89,7 @@ def settled(asked: Asked, order: tuple[Any, ...], deadline: Deadline = ENDLESS) 
 
 
 def why_not(
-    asked: Asked,
+    asked: RuledBatch,
     b: int,
     card: Card,
     value: LearnedValue | None,

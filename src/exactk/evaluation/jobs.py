@@ -31,7 +31,7 @@ from exactk.learning.process import stop_requests
 from exactk.problem.rules.constraints import Constraints
 from exactk.rivals import columns
 from exactk.rivals.columns import reading_columns
-from exactk.rivals.contract import Budget, Fitted, Logs, Method
+from exactk.rivals.contract import Budget, Logs, Method, TrainedMethod
 
 Tell = Callable[[str], None]
 FORMAT = 1
@@ -115,7 +115,7 @@ def run(job: MethodRun, method: Method | None = None) -> None:
     try:
         train, valid, test = Logs.of(*views(job))
         began = time.process_time()  # of one thread: neither neighbours nor a pause make a method look slow
-        fitted: Fitted = (method or resolve(job.method))(train, valid, job.budget)
+        fitted: TrainedMethod = (method or resolve(job.method))(train, valid, job.budget)
         header["train_seconds"] = time.process_time() - began
         header["chosen"] = dict(fitted.chosen)
         header["valid_score"] = fitted.valid_score

@@ -13,7 +13,7 @@ from exactk.learning import phases
 from exactk.learning.compiled import compiled_decoder, compiled_search
 from exactk.models.pairvalue import PairValue
 from exactk.recommender import card_figures as card_figures
-from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
+from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, tuned
 from exactk.rivals.training import settings_for
 from exactk.settings.config import CardValueConfig, Config, PairValueConfig, RewardConfig
 from exactk.settings.presets import preset
@@ -26,14 +26,14 @@ OURS: dict[str, str] = {
 RATES = (1.0, 3.0)  # times the preset's own learning rate
 
 
-def fit_pair_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_pair_value(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """A learned value of items and pairs, maximised by the clique engine; tuned by its log loss on validation."""
     trained, _, chosen, score = tuned_value(train, valid, budget)
     assert isinstance(trained.models.value, PairValue)
-    return Fitted({"pair value + exact": compiled_search(trained.models.value, 1)}, chosen, score)
+    return TrainedMethod({"pair value + exact": compiled_search(trained.models.value, 1)}, chosen, score)
 
 
-def fit_card_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_card_value(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """GAttN with an exact decoder, from all columns and signals of the log; tuned by its loss on validation.
 
     Where ids and features of cards are all there is, it is the pair value.
@@ -49,10 +49,10 @@ def fit_card_value(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         return decider, -min(losses, default=float("nan"))
 
     decider, chosen, score = tuned(settings(train), budget, attempt)
-    return Fitted({"card value + exact": decider}, chosen, score)
+    return TrainedMethod({"card value + exact": decider}, chosen, score)
 
 
-def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """GAttN at the paper's width, guided by its value; the value's settings are tuned first, the policy trained once.
 
     Where there are ids alone, or no card that was not clicked, demonstrations are all there is: preset `best-ids`.
@@ -65,7 +65,7 @@ def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     return _written_by(trained, {**chosen, "preset": "guided"})
 
 
-def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """GAttN that remembers what each user passed over, or not: validation knows whether pairs come again.
 
     By features alone nobody is known again, and there is nothing to decide.
@@ -90,9 +90,9 @@ def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     return _written_by(trained, setting, score)
 
 
-def _written_by(trained: phases.Trained, chosen: Setting, score: float = math.nan) -> Fitted:
+def _written_by(trained: phases.Trained, chosen: Setting, score: float = math.nan) -> TrainedMethod:
     assert trained.models.policy is not None
-    return Fitted({"GAttN + RLfD": compiled_decoder(trained.models.policy, 1)}, chosen, score)
+    return TrainedMethod({"GAttN + RLfD": compiled_decoder(trained.models.policy, 1)}, chosen, score)
 
 
 def tuned_value(train: Logs, valid: Logs, budget: Budget) -> tuple[phases.Trained, Config, Setting, float]:

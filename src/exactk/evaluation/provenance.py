@@ -48,7 +48,7 @@ ALWAYS = "*"  # what a module does when it is imported, beside defining names
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceModule:
     """A module taken apart: its definitions by name, where its imported names come from, and the rest."""
 
     module: str
@@ -89,7 +89,7 @@ class Source:
 
 
 @cache
-def _source(module: str) -> Source | None:
+def _source(module: str) -> SourceModule | None:
     path = _path(module)
     if path is None:
         return None
@@ -104,7 +104,7 @@ def _source(module: str) -> Source | None:
                 definitions.setdefault(name, []).append(statement)
         elif not _for_types_alone(statement):
             always.append(statement)
-    return Source(module, definitions, imported, always)
+    return SourceModule(module, definitions, imported, always)
 
 
 def _defined(statement: ast.stmt) -> Iterator[str]:

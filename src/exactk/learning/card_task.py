@@ -22,7 +22,7 @@ from exactk.learning.tasks import Data, mixed_precision
 from exactk.models.card_value import CardValue
 from exactk.models.ensemble import Values
 from exactk.search import exact
-from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig, Shown
+from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig, ShownAs
 from exactk.tensors import TensorBatch
 
 KNOWN_ENOUGH = (
@@ -33,7 +33,7 @@ SMALLEST_BATCH = 8
 SCALES_FROM = 4096  # requests of train
 
 
-def shown_in(train: Dataset) -> Shown:
+def shown_in(train: Dataset) -> ShownAs:
     """What users saw, by what the log holds: clicks outside every card, or cards that were all chosen."""
     if train.signal.whole_lists:
         return "list"
@@ -54,7 +54,7 @@ def recurring(valid: Dataset | None, vocabulary: Vocabulary) -> tuple[bool, bool
     return items >= KNOWN_ENOUGH * candidates, users >= KNOWN_ENOUGH * rows
 
 
-def with_signal(view: Dataset, shown: Shown) -> Dataset:
+def with_signal(view: Dataset, shown: ShownAs) -> Dataset:
     """The impressions that say something: of lists those with a click (or rewards), of cards all."""
     if shown != "list" or "reward" in view.folder.columns.measured:
         return view

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from exactk.errors import ConfigError
 from exactk.learning.phases import Models
 from exactk.models.inputs import joined
-from exactk.models.pointer import Encoded, State
+from exactk.models.pointer import EncodedRequests, State
 from exactk.models.policy import Policy
 from exactk.search.steps import log_probabilities
 from exactk.tensors import TensorBatch
@@ -25,7 +25,7 @@ from exactk.tensors import TensorBatch
 OPSET = 18
 
 
-class Beams(NamedTuple):
+class BegunCards(NamedTuple):
     """Cards begun: rows [B, W, ...], likeliest first; a row whose total is -inf stands for none."""
 
     total: Tensor  # B W
@@ -58,7 +58,7 @@ class CardGraph(nn.Module):
         pointer = self.policy.pointer
         zero = torch.zeros_like(encoded.nodes[:, :1, :]).unsqueeze(2).repeat(1, 1, pointer.num_layers, 1)
         state = self.advance(torch.zeros_like(encoded.nodes[:, :1, :]), State(zero, zero))
-        beams = Beams(
+        beams = BegunCards(
             torch.zeros_like(encoded.nodes[:, :1, 0]),
             present.unsqueeze(1),
             torch.zeros_like(present).unsqueeze(1),
@@ -76,7 +76,7 @@ class CardGraph(nn.Module):
                 state = self.advance(take(encoded.nodes, place), kept)
         return beams.cards[:, 0], beams.total[:, 0], beams.total[:, 0] > -torch.inf
 
-    def encoded(self, named: dict[str, Tensor]) -> Encoded:
+    def encoded(self, named: dict[str, Tensor]) -> EncodedRequests:
         """Input layer and encoder (eq. 4 to 8)."""
         inputs, vectors = self.policy.inputs, self.policy.inputs.vectors
         nothing = named["present"]
@@ -103,8 +103,8 @@ class CardGraph(nn.Module):
         return encoded._replace(affinity=self.policy.affinity.score(*given, *features))
 
     def best(
-        self, beams: Beams, encoded: Encoded, state: State, graph: Tensor, t: int, width: int
-    ) -> tuple[Beams, Tensor, Tensor]:
+        self, beams: BegunCards, encoded: EncodedRequests, state: State, graph: Tensor, t: int, width: int
+    ) -> tuple[BegunCards, Tensor, Tensor]:
         """`width` likeliest expansions, distinct sets first, then further orders; beside them parents and places."""
         neighbours = beams.open.float() @ graph.float()  # B W N
         allowed = beams.open & (neighbours >= self.card_size - t - 1)
@@ -130,7 +130,7 @@ class CardGraph(nn.Module):
             taken.append((best, parent, place, chosen))
         total, parent, place, chosen = (torch.stack(parts, 1) for parts in zip(*taken, strict=True))
         cards = torch.cat([take(beams.cards, parent), place.unsqueeze(2)], 2)
-        return Beams(total, take(beams.open, parent) & take(graph, place), chosen, cards), parent, place
+        return BegunCards(total, take(beams.open, parent) & take(graph, place), chosen, cards), parent, place
 
     def advance(self, below: Tensor, state: State) -> State:
         """The recurrent cells, gate by gate: the fused cells of torch have no ONNX counterpart."""

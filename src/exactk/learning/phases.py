@@ -25,7 +25,7 @@ from exactk.learning.fit import fit
 from exactk.learning.optimiser import fit_settings, with_sparse_gradients
 from exactk.learning.progress import Figures, Listener
 from exactk.learning.tasks import Data, Measure, policy_task, predictions, value_task
-from exactk.model_folder import Fitted
+from exactk.model_folder import TrainedModel
 from exactk.models.card_value import CardValue
 from exactk.models.ensemble import Ensemble
 from exactk.models.pairvalue import PairValue
@@ -59,7 +59,7 @@ class Models:
         return cls(Policy(config.policy, sizes, Generator().manual_seed(seed + 1), guide), reward)
 
     @classmethod
-    def of(cls, fitted: Fitted) -> Models:
+    def of(cls, fitted: TrainedModel) -> Models:
         """The networks of a saved model, for whoever must look inside or go on learning."""
         with_value = fitted.weights.value is not None
         models = cls.untrained(fitted.config, fitted.sizes, fitted.card_size, with_value)

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from exactk.engine.shapes import MOST_GAPS, MOST_NUMBERS
 from exactk.errors import InputError
-from exactk.models.columns import Encoded, Numbers
+from exactk.models.columns import EncodedNumbers, Numbers
 from exactk.settings.config import InputSizes
 from exactk.tensors import TensorBatch
 
 LARGEST = 4.0  # deviations, of a pair feature
 
 
-class Listed(NamedTuple):
+class ListInputs(NamedTuple):
     """R candidates of each request (all N, or those asked for), and the T = R (R - 1) / 2 pairs i < j of them."""
 
     candidates: Float[Tensor, "B R D"]
@@ -103,9 +103,9 @@ class CardInputs(nn.Module):
             self.pair_mean.copy_(mean)
             self.pair_deviation.copy_(square.sqrt() + 1e-6)
 
-    def forward(self, batch: TensorBatch, at: Int[Tensor, "B R"] | None = None) -> Listed:
+    def forward(self, batch: TensorBatch, at: Int[Tensor, "B R"] | None = None) -> ListInputs:
         """What there is to read of all candidates, or of the positions `at`; what is relative is so to the list."""
-        numbers: Encoded = self.numbers(self._numbers(batch), batch.present)
+        numbers: EncodedNumbers = self.numbers(self._numbers(batch), batch.present)
         codes = torch.cat(
             [
                 batch.item.new_zeros(*batch.item.shape, 0),
@@ -128,7 +128,7 @@ class CardInputs(nn.Module):
         present = batch.present
         if at is not None:
             candidates, codes, score, present = (_rows(x, at) for x in (candidates, codes, score, present))
-        return Listed(candidates, codes, *self._context(batch), pairs, score, present)
+        return ListInputs(candidates, codes, *self._context(batch), pairs, score, present)
 
     def _numbers(self, batch: TensorBatch) -> Float[Tensor, "B N F"]:
         sizes = self.sizes
@@ -162,7 +162,7 @@ class CardInputs(nn.Module):
         return torch.cat(parts, -1), torch.cat(codes, -1)
 
     def _pairs(
-        self, batch: TensorBatch, numbers: Encoded, codes: Tensor, at: Tensor | None
+        self, batch: TensorBatch, numbers: EncodedNumbers, codes: Tensor, at: Tensor | None
     ) -> tuple[Float[Tensor, "B T P"], Float[Tensor, "B N A"]]:
         """Pairs i < j, and for each candidate the mean and the best of its pairs where these are context, too."""
         N, P = batch.item.shape[1], self.sizes.pair_features

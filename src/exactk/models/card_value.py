@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from exactk.models.card_inputs import CardInputs, Listed
+from exactk.models.card_inputs import CardInputs, ListInputs
 from exactk.models.columns import Categories, hidden
 from exactk.models.ensemble import SearchableValue, Values
 from exactk.models.inputs import initialise
@@ -115,7 +115,7 @@ class CardMember(nn.Module):
             self.pair_linear.weight.zero_()
             self.pair_out.weight.zero_()
 
-    def values(self, batch: TensorBatch, listed: Listed, at: Int[Tensor, "B R"] | None = None) -> Values:
+    def values(self, batch: TensorBatch, listed: ListInputs, at: Int[Tensor, "B R"] | None = None) -> Values:
         """Scores of all candidates, or of the positions `at`, for which `listed` was read."""
         base, features = self._base(batch, at)
         h = self._embedded(listed, features)
@@ -143,7 +143,7 @@ class CardMember(nn.Module):
         values = Values(self.base.user_bias(user).squeeze(-1), terms.node, pair)
         return values, torch.cat([item, both], -1)
 
-    def _embedded(self, listed: Listed, features: Tensor) -> Float[Tensor, "B R D"]:
+    def _embedded(self, listed: ListInputs, features: Tensor) -> Float[Tensor, "B R D"]:
         item = self.item(torch.cat([listed.candidates, self.categories(listed.categories), features], -1))
         context = [listed.context, self.context_categories(listed.context_categories)]
         nodes = self.dropout(item + self.context(torch.cat(context, -1)).unsqueeze(1))
@@ -152,7 +152,7 @@ class CardMember(nn.Module):
         normed: Tensor = self.norm(nodes)
         return normed
 
-    def _steering(self, listed: Listed) -> Sequence[Tensor | None]:
+    def _steering(self, listed: ListInputs) -> Sequence[Tensor | None]:
         """What is added to the scores of attention in each layer."""
         if not self.attends:
             return [None] * len(self.layers)
@@ -163,7 +163,7 @@ class CardMember(nn.Module):
         square = both_ways(extra, listed.score.shape[1]).permute(0, 3, 1, 2)
         return [far + part for part in square.chunk(len(self.layers), 1)]
 
-    def _pairs(self, h: Tensor, listed: Listed) -> Float[Tensor, "B R R"]:
+    def _pairs(self, h: Tensor, listed: ListInputs) -> Float[Tensor, "B R R"]:
         B, R = listed.score.shape
         pair = h.new_zeros(B, R, R)
         if not self.scores_pairs:

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 
-class Encoded(NamedTuple):
+class EncodedNumbers(NamedTuple):
     """Numbers as inputs, and where each stands: its level among train's values (0 to 1) and its rank in the list."""
 
     inputs: Float[Tensor, "... E"]
@@ -45,7 +45,9 @@ class Numbers(nn.Module):
             knots, used = placed_knots(column[~column.isnan()], self.knots.shape[1] - 1)
             self.knots[f], self.used[f] = knots, float(used)
 
-    def forward(self, values: Float[Tensor, "B *N F"], present: Bool[Tensor, "B N"] | None = None) -> Encoded:
+    def forward(
+        self, values: Float[Tensor, "B *N F"], present: Bool[Tensor, "B N"] | None = None
+    ) -> EncodedNumbers:
         """Inputs of every row; `present` says which rows of a list are real."""
         known = ~values.isnan()
         low, high = self.knots[:, :-1], self.knots[:, 1:]
@@ -53,13 +55,13 @@ class Numbers(nn.Module):
         level = pieces.sum(-1) / self.used
         parts = [pieces.flatten(-2), (~known).to(level.dtype)]
         if not self.within:
-            return Encoded(torch.cat(parts, -1), level, torch.zeros_like(level))
+            return EncodedNumbers(torch.cat(parts, -1), level, torch.zeros_like(level))
         assert present is not None
         known = known & present.unsqueeze(-1)
         count = known.sum(1, keepdim=True).clamp(min=1)
         centred = (level - (level * known).sum(1, keepdim=True) / count) * known
         rank = ranks_within(values, known)
-        return Encoded(torch.cat([*parts, 2 * centred, rank], -1), level, rank)
+        return EncodedNumbers(torch.cat([*parts, 2 * centred, rank], -1), level, rank)
 
 
 def placed_knots(known: Float[Tensor, "R"], bins: int) -> tuple[Float[Tensor, "E"], int]:

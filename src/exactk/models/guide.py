@@ -21,7 +21,7 @@ from exactk.tensors import TensorBatch
 START = 3.0  # of the scale: a step then prefers a gain of one in the log-odds twenty to one
 
 
-class Gains(NamedTuple):
+class GainTensors(NamedTuple):
     """What a value knows of requests: nodes, pairs, and what three items may share (C is 0 for a pair value alone)."""
 
     node: Float[Tensor, "B N"]
@@ -61,10 +61,10 @@ class Guide(nn.Module):
         return self
 
     @torch.no_grad()
-    def gains(self, batch: TensorBatch) -> Gains:
+    def gains(self, batch: TensorBatch) -> GainTensors:
         """Everything about all candidates, without gradient."""
         values = self.value.values(batch)
-        return Gains(values.node, values.pair, *self.value.shares(batch))
+        return GainTensors(values.node, values.pair, *self.value.shares(batch))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class GuidedSteps:
     """A policy's steps with the guide's gains added (a `search.Steps`)."""
 
     own: Steps[Any]
-    gains: Gains
+    gains: GainTensors
     scale: Float[Tensor, ""]
 
     def start(self, num_rows: int) -> GuidedState:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from exactk.settings.config import PolicyConfig
 
 
-class Encoded(NamedTuple):
+class EncodedRequests(NamedTuple):
     """B encoded requests: node embeddings h_j and their keys, made once for all steps."""
 
     nodes: Float[Tensor, "B N D"]
@@ -45,12 +45,12 @@ class Pointer(nn.Module):
         self.pointer_query = nn.Linear(2 * D, D, bias=False)  # W_D3
         self.pointer_vector = nn.Linear(D, 1, bias=False)  # v_D2
 
-    def encode(self, nodes: Float[Tensor, "B N D"], present: Bool[Tensor, "B N"] | None) -> Encoded:
+    def encode(self, nodes: Float[Tensor, "B N D"], present: Bool[Tensor, "B N"] | None) -> EncodedRequests:
         """Keys of the nodes, once per request."""
         glimpse_keys, pointer_keys = (2 * self.keys(nodes)).chunk(2, -1)
-        return Encoded(nodes, glimpse_keys, pointer_keys, present)
+        return EncodedRequests(nodes, glimpse_keys, pointer_keys, present)
 
-    def start(self, encoded: Encoded, num_rows: int) -> State:
+    def start(self, encoded: EncodedRequests, num_rows: int) -> State:
         """d_1 = g(0, 0) (eq. 11), the same for every request and row."""
         nodes = encoded.nodes
         B, _, D = nodes.shape
@@ -58,16 +58,16 @@ class Pointer(nn.Module):
         state = self._advance(nodes.new_zeros(1, 1, D), State(zero, zero))
         return State(*(part.expand(B, num_rows, -1, -1) for part in state))
 
-    def advance(self, encoded: Encoded, state: State, position: Int[Tensor, "B S"]) -> State:
+    def advance(self, encoded: EncodedRequests, state: State, position: Int[Tensor, "B S"]) -> State:
         """d_t = g(d_t-1, a_t-1) with a the chosen node's embedding (eq. 11)."""
         request = torch.arange(len(position), device=position.device).unsqueeze(1)
         return self._advance(encoded.nodes[request, position], state)
 
-    def step(self, encoded: Encoded, state: State) -> Float[Tensor, "B S N"]:
+    def step(self, encoded: EncodedRequests, state: State) -> Float[Tensor, "B S N"]:
         """Scores of every node as the next choice."""
         return self.point(encoded, state.hidden[:, :, -1])
 
-    def replay(self, encoded: Encoded, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
+    def replay(self, encoded: EncodedRequests, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
         """The scores before each choice of given cards: K steps of the recurrence, then all pointers at once."""
         B, S, K = cards.shape
         N, D = encoded.nodes.shape[1:]
@@ -83,7 +83,7 @@ class Pointer(nn.Module):
         first, later = scores[:, :1].unsqueeze(1), scores[:, 1:].reshape(B, S, K - 1, N)
         return torch.cat([first.expand(B, S, 1, N), later], 2)
 
-    def point(self, encoded: Encoded, decoded: Float[Tensor, "B R D"]) -> Float[Tensor, "B R N"]:
+    def point(self, encoded: EncodedRequests, decoded: Float[Tensor, "B R D"]) -> Float[Tensor, "B R N"]:
         """Glimpse c_t and \\hat d_t = [d_t; c_t] (eq. 12), then the pointer's u_tj (eq. 13), unmasked."""
         glimpse = additive(self.glimpse_query(decoded), encoded.glimpse_keys, self.glimpse_vector)  # B R N
         if encoded.present is not None:

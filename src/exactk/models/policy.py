@@ -18,7 +18,7 @@ from exactk.models.encoder import Encoder
 from exactk.models.guide import Guide, GuidedSteps
 from exactk.models.inputs import InputLayer, Vectors, initialise
 from exactk.models.pairvalue import PairValue
-from exactk.models.pointer import Encoded, Pointer, State
+from exactk.models.pointer import EncodedRequests, Pointer, State
 from exactk.search.steps import Steps
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
@@ -64,26 +64,26 @@ class Policy(nn.Module):
             self.guide = Guide(value)
             nn.init.zeros_(self.pointer.pointer_vector.weight)  # the guide alone decides at first
 
-    def encode(self, batch: TensorBatch) -> Encoded:
+    def encode(self, batch: TensorBatch) -> EncodedRequests:
         """The requests' graphs as node embeddings and keys."""
         whole = bool(batch.present.all()) if batch.facts is None else batch.facts.all_present
         present = None if whole else batch.present
         encoded = self.pointer.encode(self.encoder(self.inputs(batch), present), present)
         return encoded if self.affinity is None else encoded._replace(affinity=self.affinity(batch))
 
-    def start(self, encoded: Encoded, num_rows: int = 1) -> State:
+    def start(self, encoded: EncodedRequests, num_rows: int = 1) -> State:
         """The state before the first choice, for `num_rows` rows (samples, beams) per request."""
         return self.pointer.start(encoded, num_rows)
 
-    def step(self, encoded: Encoded, state: State) -> Float[Tensor, "B S N"]:
+    def step(self, encoded: EncodedRequests, state: State) -> Float[Tensor, "B S N"]:
         """Raw scores of every position as the next choice."""
         return self.pointer.step(encoded, state)
 
-    def advance(self, encoded: Encoded, state: State, position: Int[Tensor, "B S"]) -> State:
+    def advance(self, encoded: EncodedRequests, state: State, position: Int[Tensor, "B S"]) -> State:
         """The state after choosing `position` in every row."""
         return self.pointer.advance(encoded, state, position)
 
-    def replay(self, encoded: Encoded, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
+    def replay(self, encoded: EncodedRequests, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
         """The scores before each choice of given cards, all steps at once."""
         return self.pointer.replay(encoded, cards)
 
@@ -102,7 +102,7 @@ class PolicySteps:
     """A policy and the requests it is to write cards for (a `search.Steps`)."""
 
     policy: Policy
-    encoded: Encoded
+    encoded: EncodedRequests
 
     def start(self, num_rows: int) -> State:
         """The state before the first choice."""

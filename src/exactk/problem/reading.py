@@ -18,7 +18,7 @@ from exactk.problem.rules.columns import RequestError, flat_ids, is_missing, sho
 
 
 @dataclass(frozen=True)
-class Asked:
+class CandidateTable:
     """M candidates in flat columns; `rows` says which make up each request, padded with -1."""
 
     scores: Float64[np.ndarray, "M"]
@@ -63,7 +63,7 @@ class Part:
         return Part(self.scores[one], columns, self.present[one])
 
 
-def read(scores: Any, items: Any, fields: Sequence[str] | None) -> Asked:
+def read(scores: Any, items: Any, fields: Sequence[str] | None) -> CandidateTable:
     """One request from N scores, B requests from [B, N] scores or from items with a `request_id` column.
 
     `fields` names the columns of the items that rules read (None: keep all there are).
@@ -95,7 +95,7 @@ def read(scores: Any, items: Any, fields: Sequence[str] | None) -> Asked:
         columns["item_id"] = np.empty(score.size, np.int64)
         columns["item_id"][rows[rows >= 0]] = np.nonzero(rows >= 0)[1]
     single = score.ndim == 1 and request_id is None
-    return Asked(score.reshape(-1), columns, rows, names, single, named)
+    return CandidateTable(score.reshape(-1), columns, rows, names, single, named)
 
 
 def _flat(field: str, values: np.ndarray, B: int, N: int) -> np.ndarray:
@@ -175,7 +175,7 @@ def _grouped(request_id: np.ndarray, num_rows: int) -> tuple[Int64[np.ndarray, "
     return rows, tuple(members)
 
 
-def matrices(given: Any, name: str, asked: Asked) -> Sequence[np.ndarray] | np.ndarray | None:
+def matrices(given: Any, name: str, asked: CandidateTable) -> Sequence[np.ndarray] | np.ndarray | None:
     """Pair scores or allowed matrices: [N, N] for all requests, [B, N, N], or one matrix per request."""
     if given is None:
         return None
@@ -241,7 +241,7 @@ def checked_pair_scores(each: Sequence[np.ndarray] | np.ndarray, N: int) -> Floa
     return np.asarray((pairs + mirrored) / 2)
 
 
-def wishes_of(wished: Any, word: str, asked: Asked) -> list[list[Any]] | None:
+def wishes_of(wished: Any, word: str, asked: CandidateTable) -> list[list[Any]] | None:
     """Ids per request. For a batch: a list for each request, a mapping by request id, or ids for all of them.
 
     Ids excluded from all requests need not be candidates of every one of them, but of one at least.
@@ -273,7 +273,7 @@ def wishes_of(wished: Any, word: str, asked: Asked) -> list[list[Any]] | None:
     return _for_all(flat_ids(wished), word, asked)
 
 
-def _for_all(ids: list[Any], word: str, asked: Asked) -> list[list[Any]]:
+def _for_all(ids: list[Any], word: str, asked: CandidateTable) -> list[list[Any]]:
     if word == "include":
         return [ids] * len(asked)
     held = [set(asked.columns["item_id"][row[row >= 0]].tolist()) for row in asked.rows]

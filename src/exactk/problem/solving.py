@@ -21,7 +21,7 @@ from exactk.problem.exact.cliques import Ranking, any_card, arranged, best, best
 from exactk.problem.graph import Requests
 from exactk.problem.pleasing import pleasing
 from exactk.problem.reading import (
-    Asked,
+    CandidateTable,
     Part,
     check_scores,
     checked_pair_scores,
@@ -97,7 +97,7 @@ class Card:
 class Job:
     """One call of `solve`: what was asked, and how it is to be answered."""
 
-    asked: Asked
+    asked: CandidateTable
     sizes: np.ndarray
     rules: Constraints
     pairs: Any

@@ -39,7 +39,7 @@ RIVALS: dict[str, str] = {
 
 
 def method(name: str) -> Method:
-    """The function fit(train, valid, budget) -> Fitted of a rival, reading every column a log has."""
+    """The function fit(train, valid, budget) -> TrainedMethod of a rival, reading every column a log has."""
     if name not in RIVALS:
         raise InputError(f"unknown rival {name!r}; there are {', '.join(RIVALS)}")
     module, function = RIVALS[name].split(":")

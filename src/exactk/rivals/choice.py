@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from exactk.errors import InputError
-from exactk.rivals.contract import Budget, Fitted, Logs, Setting
+from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import by_weight
 from exactk.rivals.training import ItemWeights, train_scorer
@@ -40,7 +40,7 @@ class LinearWorth(nn.Module):
         ).sum(-1)
 
 
-def fit_mnl(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_mnl(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """The choice model, and its best assortment."""
     sizes = train.sizes
     if not sizes.item_feature_size:
@@ -57,7 +57,7 @@ def fit_mnl(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         valid.clicked_only(),
         budget,
     )
-    return Fitted(by_weight("MNL", ItemWeights(network, "softmax")), chosen, score)
+    return TrainedMethod(by_weight("MNL", ItemWeights(network, "softmax")), chosen, score)
 
 
 def _choice_loss(network: LinearWorth, batch: TensorBatch) -> Float[Tensor, ""]:

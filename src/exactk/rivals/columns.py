@@ -14,9 +14,9 @@ from functools import wraps
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from exactk.data.fitted import FittedColumns, Numbers
+from exactk.data.fitted import FittedColumns, FittedNumbers
 from exactk.problem.batch import Batch
-from exactk.rivals.contract import Budget, CardPicker, Fitted, Logs, Method
+from exactk.rivals.contract import Budget, CardPicker, Logs, Method, TrainedMethod
 
 FARTHEST = 4.0  # deviations from the mean; beyond it numbers are cut off
 BUCKETS = 32  # a category of more values is folded into so many
@@ -64,7 +64,7 @@ class Widening:
 
     def _numbers(self, batch: Batch) -> list[Float32[np.ndarray, "B N f"]]:
         """Numbers of candidates, and where they were shown and how scored: as they are, and within the list."""
-        held: list[tuple[np.ndarray, Numbers]] = []
+        held: list[tuple[np.ndarray, FittedNumbers]] = []
         if batch.candidate_numbers is not None:
             held.append((batch.candidate_numbers, self.columns.candidate_numbers))
         for row, name in enumerate(self.columns.measured.names):
@@ -88,7 +88,9 @@ class Widening:
         return found
 
 
-def standardised(values: Float[np.ndarray, "*S F"], spread: Numbers) -> list[Float32[np.ndarray, "*S F"]]:
+def standardised(
+    values: Float[np.ndarray, "*S F"], spread: FittedNumbers
+) -> list[Float32[np.ndarray, "*S F"]]:
     """(x - mean) / deviation of train, 0 where missing; and 1 where missing."""
     missing = np.isnan(values)
     scaled = np.clip(
@@ -97,7 +99,9 @@ def standardised(values: Float[np.ndarray, "*S F"], spread: Numbers) -> list[Flo
     return [scaled.astype(np.float32), missing.astype(np.float32)]
 
 
-def within_list(values: Float[np.ndarray, "B N F"], spread: Numbers) -> list[Float32[np.ndarray, "B N F"]]:
+def within_list(
+    values: Float[np.ndarray, "B N F"], spread: FittedNumbers
+) -> list[Float32[np.ndarray, "B N F"]]:
     """Difference from the list's mean, on the scale of train's quantiles; and the rank within it, -1 to 1.
 
     Of the prices 10, 30, 20 the ranks are -1, 1, 0; equal values share the middle of their ranks.
@@ -133,10 +137,10 @@ def joined(parts: Sequence[np.ndarray], shape: tuple[int, ...]) -> Float32[np.nd
     return np.concatenate(parts, -1).astype(np.float32, copy=False)
 
 
-def row_of(numbers: Numbers, row: int) -> Numbers:
+def row_of(numbers: FittedNumbers, row: int) -> FittedNumbers:
     """One column by itself."""
     at = slice(row, row + 1)
-    return Numbers(
+    return FittedNumbers(
         numbers.names[at], numbers.mean[at], numbers.deviation[at], numbers.missing[at], numbers.quantiles[at]
     )
 
@@ -157,7 +161,7 @@ def reading_columns(fit: Method) -> Method:
     """The same method, reading every column of a log that has columns."""
 
     @wraps(fit)
-    def with_columns(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+    def with_columns(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
         if not train.vocabulary.columns:
             return fit(train, valid, budget)
         widen = Widening.of(train)

@@ -113,7 +113,7 @@ def solvable(batch: Batch) -> Bool[np.ndarray, "B"]:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class TrainedMethod:
     """A method after training: the ways it offers to pick a card, and what tuning chose."""
 
     ways: Mapping[str, CardPicker]
@@ -144,7 +144,7 @@ def batch_size_for(num_rows: int, budget: Budget) -> int:
     return max(32, min(budget.batch_size, num_rows // 100))
 
 
-Method = Callable[[Logs, Logs, Budget], Fitted]
+Method = Callable[[Logs, Logs, Budget], TrainedMethod]
 
 
 def tuned(

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from exactk.rivals.contract import Budget, CardPicker, Fitted, Logs, Setting, tuned
+from exactk.rivals.contract import Budget, CardPicker, Logs, Setting, TrainedMethod, tuned
 from exactk.rivals.selection import Exact, Greedy, Judge, by_weight, scatter
 from exactk.tensors import TensorBatch
 
@@ -30,9 +30,9 @@ class Chance:
         return scatter(batch.item, batch.user, self.seed)
 
 
-def fit_random(train: Logs, valid: Logs, budget: Budget) -> Fitted:  # noqa: ARG001 - the contract
+def fit_random(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:  # noqa: ARG001 - the contract
     """Random valid cards."""
-    return Fitted({"random": Greedy(Chance(budget.seed))})
+    return TrainedMethod({"random": Greedy(Chance(budget.seed))})
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ POPULARITY: list[Setting] = [
 ]
 
 
-def fit_popularity(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_popularity(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """The smoothed positive rate of each item, the same for everyone."""
     counts, judge = count_items(train), Judge.of(valid, budget)
 
@@ -101,7 +101,7 @@ def fit_popularity(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         return rates, judge(Greedy(rates))
 
     rates, chosen, score = tuned(POPULARITY, budget, attempt)
-    return Fitted(by_weight("popularity", rates), chosen, score)
+    return TrainedMethod(by_weight("popularity", rates), chosen, score)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Familiarity:
         return torch.from_numpy(-met.astype(np.float64))
 
 
-def fit_least_seen(train: Logs, valid: Logs, budget: Budget) -> Fitted:  # noqa: ARG001 - the contract
+def fit_least_seen(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:  # noqa: ARG001 - the contract
     """The leak probe: candidates least often offered to this user in train. On honest data: chance."""
     keys, times = np.empty(0, np.int64), np.empty(0, np.int64)
     waiting: list[np.ndarray] = []
@@ -134,7 +134,7 @@ def fit_least_seen(train: Logs, valid: Logs, budget: Budget) -> Fitted:  # noqa:
             waiting = []
     keys, times = merged(keys, times, waiting)
     ways: dict[str, CardPicker] = {"least seen": Exact(Familiarity(keys, times, train.vocabulary.num_items))}
-    return Fitted(ways)
+    return TrainedMethod(ways)
 
 
 def merged(

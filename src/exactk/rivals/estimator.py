@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from exactk.learning.losses import mean_over, reward_loss
 from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
-from exactk.rivals.contract import Budget, CardPicker, Fitted, Logs, Setting, tuned
+from exactk.rivals.contract import Budget, CardPicker, Logs, Setting, TrainedMethod, tuned
 from exactk.rivals.selection import scatter
 from exactk.rivals.training import RivalTask, mean_loss, settings_for, train
 from exactk.search.feasible import Feasible, mark
@@ -117,10 +117,10 @@ def valid_among(batch: TensorBatch, cards: Int[Tensor, "C K"]) -> Tensor:
     return valid
 
 
-def fit_value_search(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_value_search(train_logs: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """The reward estimator maximised: by swaps, and where cards are few also by judging all of them."""
     network, chosen, score = fit_value(train_logs, valid, budget)
     ways: dict[str, CardPicker] = {"set value + swaps": SwapSearch(network)}
     if math.comb(train_logs.num_candidates, train_logs.card_size) <= FEW_CARDS:
         ways["set value + exact"] = Exhaustive(network)
-    return Fitted(ways, chosen, score)
+    return TrainedMethod(ways, chosen, score)

@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from exactk.errors import MissingExtraError
 from exactk.models.affinity import summed
 from exactk.models.inputs import initialise
-from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
+from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, tuned
 from exactk.rivals.losses import bpr_loss, shown_items, softmax_loss
 from exactk.rivals.selection import Greedy, Judge, by_weight
 from exactk.rivals.training import ItemWeights, settings_for, train_scorer
@@ -54,7 +54,7 @@ class Factors(nn.Module):
         return (item[..., :-1] @ user.unsqueeze(-1)).squeeze(-1) + item[..., -1]
 
 
-def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """BPR-MF, the paper's pairwise baseline; the others are the rest of the card, or of the candidates."""
     settings = [
         {**setting, "variant": others}
@@ -80,10 +80,10 @@ def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         valid.clicked_only(),
         budget,
     )
-    return Fitted(by_weight("BPR", ItemWeights(network, "sigmoid")), chosen, score)
+    return TrainedMethod(by_weight("BPR", ItemWeights(network, "sigmoid")), chosen, score)
 
 
-def fit_mf_softmax(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_mf_softmax(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """The clicked item in a softmax over the candidates: the plainest strong baseline."""
 
     def loss(network: Factors, setting: Setting, batch: TensorBatch) -> Float[Tensor, ""]:  # noqa: ARG001
@@ -100,7 +100,7 @@ def fit_mf_softmax(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         valid.clicked_only(),
         budget,
     )
-    return Fitted(by_weight("MF softmax", ItemWeights(network, "softmax")), chosen, score)
+    return TrainedMethod(by_weight("MF softmax", ItemWeights(network, "softmax")), chosen, score)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def implicit_library() -> Any:
     return implicit
 
 
-def fit_implicit_als(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_implicit_als(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """Alternating least squares on the clicks (Hu, Koren and Volinsky 2008)."""
     settings = [
         {"factors": factors, "regularization": regularization, "alpha": alpha}
@@ -165,7 +165,7 @@ def fit_implicit_als(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     return _implicit("implicit ALS", settings, model, train, valid, budget)
 
 
-def fit_implicit_bpr(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_implicit_bpr(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """BPR on the clicks with negatives from the whole catalogue."""
     settings = [
         {"factors": factors, "learning_rate": rate, "regularization": 0.01}
@@ -182,7 +182,7 @@ def fit_implicit_bpr(train: Logs, valid: Logs, budget: Budget) -> Fitted:
 
 def _implicit(
     name: str, settings: list[dict[str, Any]], model: Any, train: Logs, valid: Logs, budget: Budget
-) -> Fitted:
+) -> TrainedMethod:
     implicit_library()
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
@@ -200,4 +200,4 @@ def _implicit(
         return scorer, judge(Greedy(scorer))
 
     scorer, chosen, score = tuned(settings, budget, attempt)
-    return Fitted(by_weight(name, scorer), chosen, score)
+    return TrainedMethod(by_weight(name, scorer), chosen, score)

@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from exactk.models.encoder import Encoder, EncoderLayer
 from exactk.models.inputs import InputLayer, Vectors, initialise
-from exactk.rivals.contract import Budget, Fitted, Logs, Setting
+from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import by_weight, scatter
 from exactk.rivals.training import ItemWeights, settings_for, train_scorer
@@ -184,27 +184,27 @@ class SetRank(ListNetwork):
 Make = Callable[[Inputs, InputSizes, Generator], ListNetwork]
 
 
-def fit_listwise_gru(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_listwise_gru(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """The paper's Listwise-GRU."""
     return _fit("Listwise-GRU", Dlcm, train, valid, budget)
 
 
-def fit_listwise_mhsa(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_listwise_mhsa(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """The paper's Listwise-MHSA."""
     return _fit("Listwise-MHSA", Mhsa, train, valid, budget)
 
 
-def fit_prm(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_prm(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """The personalised re-ranking model."""
     return _fit("PRM", Prm, train, valid, budget)
 
 
-def fit_setrank(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_setrank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """SetRank with induced self-attention."""
     return _fit("SetRank", SetRank, train, valid, budget)
 
 
-def _fit(name: str, make: Make, train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def _fit(name: str, make: Make, train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """Softmax cross entropy of the clicked item over the candidates; a first list has the same loss."""
 
     def loss(network: ListNetwork, setting: Setting, batch: TensorBatch) -> Float[Tensor, ""]:  # noqa: ARG001
@@ -225,4 +225,4 @@ def _fit(name: str, make: Make, train: Logs, valid: Logs, budget: Budget) -> Fit
         valid.clicked_only(),
         budget,
     )
-    return Fitted(by_weight(name, ItemWeights(network, "softmax")), chosen, score)
+    return TrainedMethod(by_weight(name, ItemWeights(network, "softmax")), chosen, score)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from exactk.errors import InputError
 from exactk.problem.batch import Batch
-from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
+from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, tuned
 from exactk.rivals.selection import Greedy, Judge, Mmr, Scorer, by_weight
 from exactk.tensors import TensorBatch
 
@@ -22,7 +22,7 @@ TRADE_OFFS: list[Setting] = [{"trade_off": t} for t in (0.9, 0.7, 0.95, 0.5, 0.9
 
 
 @dataclass(frozen=True)
-class Shown:
+class LoggedCards:
     """The card as it was shown; where the log keeps none, the first K of the list as it was shown."""
 
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
@@ -56,22 +56,22 @@ class Column:
         return torch.where(known, values, lowest - 1.0)
 
 
-def fit_logged_policy(train: Logs, valid: Logs, budget: Budget) -> Fitted:  # noqa: ARG001 - the contract
+def fit_logged_policy(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:  # noqa: ARG001 - the contract
     """What was shown."""
     columns = train.vocabulary.columns
     if not train.view.signal.cards and "position" not in columns.measured.names:
         raise InputError("the log keeps no cards and no positions, so nobody knows what was shown")
-    return Fitted({"logged policy": Shown()})
+    return TrainedMethod({"logged policy": LoggedCards()})
 
 
-def fit_upstream(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_upstream(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """The upstream ranker's score: its top K, and the same with MMR over whatever says that items are alike."""
     if "score" not in train.vocabulary.columns.measured.names:
         raise InputError("the log has no column `score` of an upstream ranker")
     scorer: Scorer = Column(None)
     ways = by_weight("upstream score", scorer)
     if not _has_vectors(train):
-        return Fitted(ways)
+        return TrainedMethod(ways)
     judge = Judge.of(valid, budget)
 
     def attempt(setting: Setting) -> tuple[Mmr, float]:
@@ -79,7 +79,7 @@ def fit_upstream(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         return way, judge(way)
 
     mmr, chosen, score = tuned(TRADE_OFFS, budget, attempt)
-    return Fitted({**ways, "upstream score MMR": mmr}, chosen, score)
+    return TrainedMethod({**ways, "upstream score MMR": mmr}, chosen, score)
 
 
 def _has_vectors(logs: Logs) -> bool:
@@ -93,9 +93,9 @@ def vectors_of(batch: TensorBatch) -> Float[Tensor, "B N F"]:
     return found
 
 
-def fit_popularity_so_far(train: Logs, valid: Logs, budget: Budget) -> Fitted:  # noqa: ARG001 - the contract
+def fit_popularity_so_far(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:  # noqa: ARG001 - the contract
     """Clicks per showing up to the moment of the request: knows items that train never met."""
     names = train.vocabulary.columns.candidate_numbers.names
     if "rate_so_far" not in names:
         raise InputError("the log keeps no rolling counts: it needs a column `timestamp`")
-    return Fitted(by_weight("popularity so far", Column(names.index("rate_so_far"))))
+    return TrainedMethod(by_weight("popularity so far", Column(names.index("rate_so_far"))))

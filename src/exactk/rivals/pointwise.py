@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from exactk.models.inputs import InputLayer, Vectors, initialise
-from exactk.rivals.contract import Budget, Fitted, Logs, Setting
+from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod
 from exactk.rivals.losses import pointwise_loss, shown_items
 from exactk.rivals.selection import by_weight, diversified
 from exactk.rivals.training import ItemWeights, settings_for, train_scorer
@@ -50,7 +50,7 @@ class ItemVectors:
         return self.vectors.item(batch) if batch.item_features is None else batch.item_features
 
 
-def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """Clicks on shown items by maximum likelihood; every second trial counts unshown ones as not clicked."""
     settings = [
         {**setting, "variant": negatives}
@@ -81,4 +81,4 @@ def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> Fitted:
     )
     scorer = ItemWeights(network, "sigmoid")
     diverse, tuned_to = diversified("DeepRank", scorer, ItemVectors(network.inputs.vectors), valid, budget)
-    return Fitted({**by_weight("DeepRank", scorer), **diverse}, {**chosen, **tuned_to}, score)
+    return TrainedMethod({**by_weight("DeepRank", scorer), **diverse}, {**chosen, **tuned_to}, score)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from exactk.errors import MissingExtraError
 from exactk.problem.batch import Batch
-from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
+from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, tuned
 from exactk.rivals.selection import Greedy, Judge, by_weight
 from exactk.tensors import TensorBatch
 
@@ -84,7 +84,7 @@ def described(
 
 
 @dataclass(frozen=True)
-class Table:
+class TreeRows:
     """Rows for the trees: one per item, grouped by request."""
 
     features: Float32[np.ndarray, "R F"]
@@ -92,7 +92,7 @@ class Table:
     group: Int[np.ndarray, "G"]
 
     @classmethod
-    def of(cls, logs: Logs, counts: FoldCounts, among: str, num_requests: int, own_fold: bool) -> Table:
+    def of(cls, logs: Logs, counts: FoldCounts, among: str, num_requests: int, own_fold: bool) -> TreeRows:
         """Clicked requests only: a group without a click teaches a ranker nothing."""
         features, label, group = [], [], []
         where = logs.clicked_places()[:num_requests]
@@ -143,15 +143,15 @@ def lightgbm_library() -> Any:
     return lightgbm
 
 
-def fit_lambdarank(train: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_lambdarank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """LambdaRank, stopped early on the validation split."""
     lightgbm = lightgbm_library()
     counts, judge = FoldCounts.of(train), Judge.of(valid, budget)
 
     def attempt(setting: Setting) -> tuple[Trees, float]:
         among = setting["among"]
-        rows = Table.of(train, counts, among, budget.tree_requests, own_fold=True)
-        held = Table.of(valid, counts, among, budget.validation_rows, own_fold=False)
+        rows = TreeRows.of(train, counts, among, budget.tree_requests, own_fold=True)
+        held = TreeRows.of(valid, counts, among, budget.validation_rows, own_fold=False)
         data = lightgbm.Dataset(rows.features, rows.label, group=rows.group, free_raw_data=True)
         check = data.create_valid(held.features, held.label, group=held.group)
         parameters = {
@@ -166,4 +166,4 @@ def fit_lambdarank(train: Logs, valid: Logs, budget: Budget) -> Fitted:
         return scorer, judge(Greedy(scorer))
 
     scorer, chosen, score = tuned(SETTINGS, budget, attempt)
-    return Fitted(by_weight("LambdaRank", scorer), chosen, score)
+    return TrainedMethod(by_weight("LambdaRank", scorer), chosen, score)

@@ -16,10 +16,10 @@ from torch import Generator, Tensor, nn
 
 from exactk.learning.losses import clicked_targets, mean_over, target_loss
 from exactk.models.inputs import InputLayer, Vectors, initialise
-from exactk.models.pointer import Encoded, Pointer, State
+from exactk.models.pointer import EncodedRequests, Pointer, State
 from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
-from exactk.rivals.contract import Budget, Fitted, Logs, Setting, tuned
+from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, tuned
 from exactk.rivals.estimator import fit_value
 from exactk.rivals.listwise import FirstList
 from exactk.rivals.losses import softmax_loss
@@ -61,7 +61,7 @@ class Seq2Slate(nn.Module):
         self.pointer = Pointer(PolicyConfig(width=WIDTH, decoder_layers=1))
         initialise(self, generator)
 
-    def encode(self, batch: TensorBatch) -> tuple[Encoded, Float[Tensor, "B N"]]:
+    def encode(self, batch: TensorBatch) -> tuple[EncodedRequests, Float[Tensor, "B N"]]:
         """Candidates as the LSTM saw them, each at its own position; and the first scores."""
         nodes = self.inputs(batch)
         first = self.first(nodes)
@@ -93,7 +93,7 @@ class PointerSteps:
     """A pointer decoder and what it points into."""
 
     pointer: Pointer
-    encoded: Encoded
+    encoded: EncodedRequests
 
     def start(self, num_rows: int) -> State:
         """Before the first choice."""
@@ -112,7 +112,7 @@ class PointerSteps:
         return self.pointer.replay(self.encoded, cards)
 
 
-def fit_seq2slate(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_seq2slate(train_logs: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """Supervised by clicks, decoded greedily."""
     clicked = train_logs.clicked_only()
     held_out = [TensorBatch.of(batch) for batch in Judge.of(valid, budget).batches]
@@ -128,10 +128,10 @@ def fit_seq2slate(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
         return network, train(network, task, setting["learning_rate"], budget)
 
     network, chosen, score = tuned(settings_for(train_logs.sizes), budget, attempt)
-    return Fitted({"Seq2Slate": GreedyWriter(network)}, chosen, score)
+    return TrainedMethod({"Seq2Slate": GreedyWriter(network)}, chosen, score)
 
 
-class Written(NamedTuple):
+class PartialSet(NamedTuple):
     """A set under construction: the sum of what was chosen, and how much."""
 
     total: Float[Tensor, "B S D"]
@@ -194,12 +194,12 @@ class FlowSteps:
     network: SlateFlow
     nodes: Float[Tensor, "B N D"]
 
-    def start(self, num_rows: int) -> Written:
+    def start(self, num_rows: int) -> PartialSet:
         """The empty set."""
         B, _, D = self.nodes.shape
-        return Written(self.nodes.new_zeros(B, num_rows, D), self.nodes.new_zeros(B, num_rows, 1))
+        return PartialSet(self.nodes.new_zeros(B, num_rows, D), self.nodes.new_zeros(B, num_rows, 1))
 
-    def step(self, state: Written) -> Float[Tensor, "B S N"]:
+    def step(self, state: PartialSet) -> Float[Tensor, "B S N"]:
         """Raw scores of adding each item to the set."""
         net = self.network
         about = (net.from_total(state.total) + net.from_size(state.size)).unsqueeze(2)  # B S 1 D
@@ -208,10 +208,10 @@ class FlowSteps:
         scores: Tensor = net.out(hidden).squeeze(-1)
         return scores
 
-    def advance(self, state: Written, position: Int[Tensor, "B S"]) -> Written:
+    def advance(self, state: PartialSet, position: Int[Tensor, "B S"]) -> PartialSet:
         """The set with one more item."""
         request = torch.arange(len(position), device=position.device).unsqueeze(1)
-        return Written(state.total + self.nodes[request, position.clamp(min=0)], state.size + 1)
+        return PartialSet(state.total + self.nodes[request, position.clamp(min=0)], state.size + 1)
 
     def replay(self, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
         """All prefixes of all cards at once."""
@@ -220,7 +220,7 @@ class FlowSteps:
         chosen = self.nodes[request, cards.clamp(min=0)]  # B S K D
         before = chosen.cumsum(2) - chosen
         size = torch.arange(K, device=cards.device, dtype=chosen.dtype).expand(B, S, K)
-        state = Written(before.flatten(1, 2), size.flatten(1).unsqueeze(-1))
+        state = PartialSet(before.flatten(1, 2), size.flatten(1).unsqueeze(-1))
         return self.step(state).view(B, S, K, -1)
 
 
@@ -245,7 +245,7 @@ class FlowSlate:
         return found.cards[torch.arange(len(worth)), place], best
 
 
-def fit_gflownet(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
+def fit_gflownet(train_logs: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """Cards drawn with probability proportional to (estimated click probability)^sharpness.
 
     It learns from cards of its own, drawn a little flatter than it believes; judged by the estimator's view
@@ -279,4 +279,4 @@ def fit_gflownet(train_logs: Logs, valid: Logs, budget: Budget) -> Fitted:
         return way, train(network, task, setting["learning_rate"], budget)
 
     way, chosen, score = tuned(settings, budget, attempt)
-    return Fitted({"GFlowNet": way}, {**chosen, "value": dict(chosen_value)}, score)
+    return TrainedMethod({"GFlowNet": way}, {**chosen, "value": dict(chosen_value)}, score)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from exactk.data.logs.check import EXAMPLES, Report
+from exactk.data.logs.check import EXAMPLES, ReadReport
 from exactk.data.logs.files import tables_of
 from exactk.data.logs.frame import Rules, sensible_impressions, write_frame
 from exactk.data.logs.settled import Settled, settled_columns
@@ -53,7 +53,7 @@ def build_parts(
     constraints: Rules = None,
     progress: Callable[[int, int], None] = lambda *_: None,
     **entities: Any,
-) -> Report:
+) -> ReadReport:
     """Write a dataset folder from the files below `source`; `entities` are the items and users, as for `build_frame`.
 
     The rows of one request must stand in one file.
@@ -75,7 +75,7 @@ def build_parts(
     for _ in placed(reader, reading, left, placement):
         done += 1
         progress(done, len(parts))
-    report = Report(str(source))
+    report = ReadReport(str(source))
     for part in parts:
         _add(report, _report_of(draft / part.name), part.file)
     built = write_frame(
@@ -89,13 +89,13 @@ def reader(reading: Reading) -> Work:
     """Reads and checks one file; its sensible rows and its report go into the draft."""
 
     def read(part: JobPart) -> dict[str, Any]:
-        report = Report(part.file)
+        report = ReadReport(part.file)
         try:
             _keep(part, reading, report)
         except (DataError, OSError) as error:
             if not reading.skip_bad:
                 raise DataError(str(error)) from error
-            report = Report(part.file)
+            report = ReadReport(part.file)
             report.drop("its file cannot be used", 0, "", str(error))
             with finished_parquet(Path(reading.draft) / part.name, _told(report)):
                 pass
@@ -104,7 +104,7 @@ def reader(reading: Reading) -> Work:
     return read
 
 
-def _keep(part: JobPart, reading: Reading, report: Report) -> None:
+def _keep(part: JobPart, reading: Reading, report: ReadReport) -> None:
     """Write the sensible rows of a file as they are read: memory does not grow with the file."""
     settled = Settled.from_dict(reading.settled)
     own_ids = _has_request_ids(part.file, settled.columns.roles)
@@ -116,7 +116,7 @@ def _keep(part: JobPart, reading: Reading, report: Report) -> None:
             write(table if own_ids else _numbered(table, part.number))
 
 
-def _told(report: Report) -> Callable[[], str]:
+def _told(report: ReadReport) -> Callable[[], str]:
     return lambda: json.dumps(report.to_dict(), ensure_ascii=False, default=str)
 
 
@@ -144,7 +144,7 @@ def _report_of(path: Path) -> dict[str, Any]:
     return kept
 
 
-def _add(report: Report, part: Mapping[str, Any], file: str) -> None:
+def _add(report: ReadReport, part: Mapping[str, Any], file: str) -> None:
     """Sum up; examples say which file they are from."""
     report.rows_read += part["rows_read"]
     for name in ("dropped", "notes"):

@@ -19,7 +19,7 @@ from exactk.data.rules import ItemRules
 from exactk.data.table import RowLookup, combine, flatten
 from exactk.data.vocabulary import Scaling
 from exactk.errors import DataError
-from exactk.model_folder import Fitted
+from exactk.model_folder import TrainedModel
 from exactk.problem.batch import Batch
 from exactk.scale.verdicts import SettledRules
 
@@ -35,7 +35,7 @@ class SoundRows(NamedTuple):
 class RequestTables:
     """What a batch is made of, by row of the model's catalogue; the last row stands for everything unknown."""
 
-    fitted: Fitted
+    fitted: TrainedModel
     rules: ItemRules
     settled: SettledRules | None
     item_row: RowLookup
@@ -46,7 +46,7 @@ class RequestTables:
     user_features: Float32[np.ndarray, "U Fu"] | None
 
     @classmethod
-    def of(cls, fitted: Fitted, model: Path) -> RequestTables:
+    def of(cls, fitted: TrainedModel, model: Path) -> RequestTables:
         """Tables of a model folder."""
         catalogue, vocabulary = fitted.catalogue, fitted.vocabulary
         items, users = combine(catalogue.items["item_id"]), combine(catalogue.users["user_id"])

@@ -14,7 +14,7 @@ from exactk.settings.sections import Section, checked, hints_of, parsed, refuse_
 
 Inputs = Literal["both", "ids", "features", "auto"]
 Schedule = Literal["constant", "cosine"]
-Shown = Literal["card", "list", "session"]
+ShownAs = Literal["card", "list", "session"]
 
 # What several groups mean by the same name.
 INPUTS = (
@@ -62,7 +62,9 @@ class InputSizes(Section):
     pair_features: int = setting(0, "numbers of two items", least=0)
     scored: bool = setting(False, "every candidate has an upstream score")
     placed: bool = setting(False, "every candidate has the place it was shown at")
-    shown: Shown = setting("card", "what the user saw: the card alone, the whole list, or items of a session")
+    shown: ShownAs = setting(
+        "card", "what the user saw: the card alone, the whole list, or items of a session"
+    )
     items_recur: bool = setting(True, "items of train are met again later")
     users_recur: bool = setting(True, "users of train are met again later")
 

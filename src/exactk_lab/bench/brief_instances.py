@@ -32,7 +32,7 @@ SLOT_WEIGHTS = (20, 14, 11, 9, 8, 7, 7, 6, 6, 5)
 FLAT_WEIGHT = 10  # of every place where places are worth the same
 
 
-class Row(NamedTuple):
+class SumRow(NamedTuple):
     """A sum over the card, within bounds (None: endless)."""
 
     coefficient: np.ndarray
@@ -47,7 +47,7 @@ class BriefInstance:
     node: np.ndarray
     pair: np.ndarray | None
     card_size: int
-    rows: tuple[Row, ...]
+    rows: tuple[SumRow, ...]
     varieties: tuple[tuple[np.ndarray, int], ...]  # values, how many different ones at least
     colour: np.ndarray | None  # preferred distinct, each pair alike costs `clash`
     clash: int
@@ -100,30 +100,30 @@ def brief_instance(num_nodes: int, card_size: int, pairs: bool, seed: int) -> Br
 
 def _brand(rng: np.random.Generator, K: int, columns: Columns, made: Made) -> Constraint:
     for value in np.unique(columns["brand"]):
-        made["rows"].append(Row((columns["brand"] == value).astype(int), None, 2))
+        made["rows"].append(SumRow((columns["brand"] == value).astype(int), None, 2))
     return AtMost("brand", 2)
 
 
 def _sale(rng: np.random.Generator, K: int, columns: Columns, made: Made) -> Constraint:
     least = int(rng.integers(1, K // 2 + 1))
-    made["rows"].append(Row(columns["sale"].astype(int), least, None))
+    made["rows"].append(SumRow(columns["sale"].astype(int), least, None))
     return Count("sale", at_least=least)
 
 
 def _sponsored(rng: np.random.Generator, K: int, columns: Columns, made: Made) -> Constraint:
-    made["rows"].append(Row(columns["sponsored"].astype(int), 1, 1))
+    made["rows"].append(SumRow(columns["sponsored"].astype(int), 1, 1))
     return Count("sponsored", exactly=1)
 
 
 def _price(rng: np.random.Generator, K: int, columns: Columns, made: Made) -> Constraint:
     most = int(55 * K * rng.uniform(0.5, 0.9))
-    made["rows"].append(Row(columns["price"], None, most))
+    made["rows"].append(SumRow(columns["price"], None, most))
     return Total("price", at_most=most)
 
 
 def _weight(rng: np.random.Generator, K: int, columns: Columns, made: Made) -> Constraint:
     middle = int(25 * K * rng.uniform(0.8, 1.3))
-    made["rows"].append(Row(columns["weight"], middle - 2 * K, middle + 2 * K))
+    made["rows"].append(SumRow(columns["weight"], middle - 2 * K, middle + 2 * K))
     return Total("weight", at_least=middle - 2 * K, at_most=middle + 2 * K)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from exactk.errors import MissingExtraError
 from exactk_lab.bench.brief_instances import FLAT_WEIGHT, BriefInstance
-from exactk_lab.bench.exact_rivals import Outcome, Solve, Status
+from exactk_lab.bench.exact_rivals import Solve, SolverOutcome, Status
 
 try:
     from ortools.sat.python import cp_model
@@ -83,22 +83,22 @@ def brief_cp_sat(instance: BriefInstance, limit: float) -> Solve:
     solver.parameters.num_workers = 1
     solver.parameters.max_time_in_seconds = limit
 
-    def solve() -> Outcome:
+    def solve() -> SolverOutcome:
         started = time.perf_counter()
         status = solver.solve(model)
         seconds = time.perf_counter() - started
         if status == cp_model.INFEASIBLE:
-            return Outcome("infeasible", -np.inf, -np.inf, seconds)
+            return SolverOutcome("infeasible", -np.inf, -np.inf, seconds)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return Outcome("limit", -np.inf, np.inf, seconds)
+            return SolverOutcome("limit", -np.inf, np.inf, seconds)
         said: Status = "optimal" if status == cp_model.OPTIMAL else "limit"
         value, bound = round(solver.objective_value), solver.best_objective_bound
-        return Outcome(said, value / FLAT_WEIGHT, bound / FLAT_WEIGHT, seconds)
+        return SolverOutcome(said, value / FLAT_WEIGHT, bound / FLAT_WEIGHT, seconds)
 
     return solve
 
 
-class Table:
+class LinearProgram:
     """Columns and rows of a linear program, as they come."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Table:
 def brief_highs(instance: BriefInstance, limit: float) -> Solve:
     """HiGHS through scipy: the same model; for each item the sum of its pairs = (K-1) times itself."""
     N, K = len(instance.node), instance.card_size
-    table = Table()
+    table = LinearProgram()
     flat = instance.slot_weight is None or instance.eligible is None
     chosen = table.columns(instance.node if flat else np.zeros(N), whole=True)
     table.row(chosen, 1, K, K)
@@ -175,15 +175,15 @@ def brief_highs(instance: BriefInstance, limit: float) -> Solve:
     weights, whole = np.array(table.weight), np.array(table.whole)
     options = {"time_limit": limit, "mip_rel_gap": 0.0}
 
-    def solve() -> Outcome:
+    def solve() -> SolverOutcome:
         started = time.perf_counter()
         answer = milp(-weights, constraints=rules, integrality=whole, bounds=Bounds(0, 1), options=options)
         seconds = time.perf_counter() - started
         if answer.status == 2:
-            return Outcome("infeasible", -np.inf, -np.inf, seconds)
+            return SolverOutcome("infeasible", -np.inf, -np.inf, seconds)
         value = -np.inf if answer.x is None else round(-answer.fun * FLAT_WEIGHT) / FLAT_WEIGHT
         bound = np.inf if answer.mip_dual_bound is None else -answer.mip_dual_bound
-        return Outcome("optimal" if answer.status == 0 else "limit", value, bound, seconds)
+        return SolverOutcome("optimal" if answer.status == 0 else "limit", value, bound, seconds)
 
     return solve
 

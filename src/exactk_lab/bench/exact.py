@@ -16,7 +16,7 @@ from exactk.errors import ExactKError
 from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests
 from exactk_lab.bench import exact_briefs
-from exactk_lab.bench.exact_rivals import RIVALS, Instance, Outcome, Status
+from exactk_lab.bench.exact_rivals import RIVALS, Instance, SolverOutcome, Status
 from exactk_lab.bench.report import Goal, Report
 from exactk_lab.bench.stopping import Ring
 from exactk_lab.bench.timing import repeated, spread
@@ -29,7 +29,7 @@ class DisagreementError(ExactKError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """Which cells to measure, on how many requests each, and when to stop a solver (seconds)."""
 
     num_nodes: tuple[int, ...] = (20, 50, 100, 200, 500)
@@ -40,11 +40,11 @@ class Plan:
     repeat_seconds: float = 0.2
 
 
-FULL = Plan()
-QUICK = Plan((20, 50, 200), (4, 10), (0.6, 0.9), num_instances=1, limit=1.5, repeat_seconds=0.05)
+FULL = BenchPlan()
+QUICK = BenchPlan((20, 50, 200), (4, 10), (0.6, 0.9), num_instances=1, limit=1.5, repeat_seconds=0.05)
 
 
-class Cell(NamedTuple):
+class InstanceKind(NamedTuple):
     """One kind of request."""
 
     kind: str
@@ -57,8 +57,8 @@ def run(quick: bool = False) -> Report:
     """Every cell of the plan, then single calls by the clock."""
     plan = QUICK if quick else FULL
     for kind in (NODES_ONLY, PAIRS):  # compiled code is loaded before anything is timed
-        ours(instance_of(Cell(kind, 4, 0.9, 20), seed=0), limit=60.0, seconds=0.0)
-    over: set[tuple[str, Cell]] = set()
+        ours(instance_of(InstanceKind(kind, 4, 0.9, 20), seed=0), limit=60.0, seconds=0.0)
+    over: set[tuple[str, InstanceKind]] = set()
     with Ring() as ring:
         rows = [measure(cell, plan, ring, over) for cell in cells(plan)]
         briefs_plan = exact_briefs.QUICK if quick else exact_briefs.FULL
@@ -82,16 +82,16 @@ def run(quick: bool = False) -> Report:
     )
 
 
-def cells(plan: Plan) -> Iterator[Cell]:
+def cells(plan: BenchPlan) -> Iterator[InstanceKind]:
     """Smaller N first, so that a rival that gives up is known to."""
     for kind in (NODES_ONLY, PAIRS):
         for K in plan.card_sizes:
             for density in plan.densities:
                 for N in plan.num_nodes:
-                    yield Cell(kind, K, density, N)
+                    yield InstanceKind(kind, K, density, N)
 
 
-def instance_of(cell: Cell, seed: int) -> Instance:
+def instance_of(cell: InstanceKind, seed: int) -> Instance:
     """The seed-th random request of a cell."""
     rng = np.random.default_rng([seed, cell.num_nodes, cell.card_size, round(100 * cell.density)])
     N = cell.num_nodes
@@ -107,7 +107,7 @@ def arguments(instance: Instance) -> tuple[Requests, np.ndarray, np.ndarray | No
     return Requests.of(instance.graph[None], instance.card_size), instance.node[None].astype(float), pair
 
 
-def ours(instance: Instance, limit: float, seconds: float) -> tuple[Outcome, list[float]]:
+def ours(instance: Instance, limit: float, seconds: float) -> tuple[SolverOutcome, list[float]]:
     """Our answer, and the times of repeated calls (the first, which may load compiled code, left out)."""
     requests, node, pair = arguments(instance)
     started = time.perf_counter()
@@ -117,7 +117,9 @@ def ours(instance: Instance, limit: float, seconds: float) -> tuple[Outcome, lis
     status: Status = "limit" if not finished else "optimal" if solution.found[0] else "infeasible"
     long = first > limit / 2
     times = [first] if long else repeated(lambda: cliques.best(requests, node, pair, limit), seconds)
-    outcome = Outcome(status, float(solution.weight[0]), float(solution.bound[0]), float(np.median(times)))
+    outcome = SolverOutcome(
+        status, float(solution.weight[0]), float(solution.bound[0]), float(np.median(times))
+    )
     return outcome, times
 
 
@@ -131,7 +133,7 @@ def applies(name: str, instance: Instance) -> bool:
     return True
 
 
-def check(mine: Outcome, other: Outcome, name: str, cell: tuple[Any, ...], seed: int) -> None:
+def check(mine: SolverOutcome, other: SolverOutcome, name: str, cell: tuple[Any, ...], seed: int) -> None:
     """Refuse to go on where two proofs, or a card and a proof, contradict each other."""
     slack = (
         1e-6 * max(1.0, abs(mine.value)) if np.isfinite(mine.value) else 0.0
@@ -150,10 +152,10 @@ class Trial(NamedTuple):
 
 def try_rival(
     name: str,
-    cell: Cell,
+    cell: InstanceKind,
     instances: list[Instance],
-    answers: list[Outcome],
-    plan: Plan,
+    answers: list[SolverOutcome],
+    plan: BenchPlan,
     ring: Ring,
     tried: bool,
 ) -> Trial:
@@ -174,7 +176,9 @@ def try_rival(
     return Trial(seconds, run, stopped)
 
 
-def measure(cell: Cell, plan: Plan, ring: Ring, over: set[tuple[str, Cell]]) -> dict[str, Any]:
+def measure(
+    cell: InstanceKind, plan: BenchPlan, ring: Ring, over: set[tuple[str, InstanceKind]]
+) -> dict[str, Any]:
     """One row: our times and each rival's on the requests of a cell. `over` remembers who was stopped, and where."""
     instances = [instance_of(cell, seed) for seed in range(plan.num_instances)]
     solved = [ours(instance, plan.limit, plan.repeat_seconds) for instance in instances]
@@ -212,13 +216,13 @@ def figures_of(trial: Trial, limit: float) -> dict[str, Any] | str:
     return spread(list(trial.seconds.values())) | {"run": trial.num_run, "stopped": trial.num_stopped}
 
 
-def single_calls(plan: Plan) -> list[dict[str, Any]]:
+def single_calls(plan: BenchPlan) -> list[dict[str, Any]]:
     """`best` and `can_complete` for one request of the paper's size, by the clock on the wall."""
     rows = []
     for density in (0.3, 0.6, 0.9):
         taken: dict[str, list[float]] = {"best": [], "can_complete": []}
         for seed in range(10):
-            requests, node, pair = arguments(instance_of(Cell(PAIRS, 4, density, 50), seed))
+            requests, node, pair = arguments(instance_of(InstanceKind(PAIRS, 4, density, 50), seed))
             chosen = np.zeros((1, 50), bool)
             chosen[0, seed] = True
             calls: dict[str, Callable[[], Any]] = {

@@ -16,7 +16,7 @@ from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests, complete_graph
 from exactk_lab.bench.brief_instances import BriefInstance, brief_instance
 from exactk_lab.bench.brief_rivals import BRIEF_RIVALS
-from exactk_lab.bench.exact_rivals import Outcome, Status
+from exactk_lab.bench.exact_rivals import SolverOutcome, Status
 from exactk_lab.bench.report import Goal
 from exactk_lab.bench.stopping import Ring
 from exactk_lab.bench.timing import repeated, spread
@@ -65,7 +65,7 @@ def cells(plan: BriefPlan) -> Iterator[BriefCell]:
                 yield BriefCell(pairs, K, N)
 
 
-def solve_ours(instance: BriefInstance, limit: float, seconds: float) -> tuple[Outcome, list[float]]:
+def solve_ours(instance: BriefInstance, limit: float, seconds: float) -> tuple[SolverOutcome, list[float]]:
     """Our answer, and the times of repeated calls (the first left out)."""
     requests, node = instance.requests(), instance.node[None].astype(float)
     pair = None if instance.pair is None else instance.pair[None].astype(float)
@@ -76,7 +76,9 @@ def solve_ours(instance: BriefInstance, limit: float, seconds: float) -> tuple[O
     status: Status = "limit" if not finished else "optimal" if found.found[0] else "infeasible"
     long = first > limit / 2
     times = [first] if long else repeated(lambda: cliques.best(requests, node, pair, limit), seconds)
-    return Outcome(status, float(found.weight[0]), float(found.bound[0]), float(np.median(times))), times
+    return SolverOutcome(
+        status, float(found.weight[0]), float(found.bound[0]), float(np.median(times))
+    ), times
 
 
 def measured(

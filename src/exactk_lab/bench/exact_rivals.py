@@ -36,7 +36,7 @@ class Instance(NamedTuple):
 Status = Literal["optimal", "infeasible", "limit"]
 
 
-class Outcome(NamedTuple):
+class SolverOutcome(NamedTuple):
     """What a solver said, and how long it took; `bound` is proven, `value` the best card it found."""
 
     status: Status
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-Solve = Callable[[], Outcome]
+Solve = Callable[[], SolverOutcome]
 
 
 def conflict_sets(graph: np.ndarray) -> list[list[int]]:
@@ -107,16 +107,16 @@ def cp_sat(instance: Instance, limit: float, tight: bool = False) -> Solve:
     solver.parameters.num_workers = 1
     solver.parameters.max_time_in_seconds = limit
 
-    def solve() -> Outcome:
+    def solve() -> SolverOutcome:
         started = time.perf_counter()
         status = solver.solve(model)
         seconds = time.perf_counter() - started
         if status == cp_model.INFEASIBLE:
-            return Outcome("infeasible", -np.inf, -np.inf, seconds)
+            return SolverOutcome("infeasible", -np.inf, -np.inf, seconds)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return Outcome("limit", -np.inf, np.inf, seconds)
+            return SolverOutcome("limit", -np.inf, np.inf, seconds)
         said: Status = "optimal" if status == cp_model.OPTIMAL else "limit"
-        return Outcome(said, float(round(solver.objective_value)), solver.best_objective_bound, seconds)
+        return SolverOutcome(said, float(round(solver.objective_value)), solver.best_objective_bound, seconds)
 
     return solve
 
@@ -156,15 +156,15 @@ def highs(instance: Instance, limit: float) -> Solve:
     whole[:N] = 1  # with whole nodes the pairs come out whole by themselves
     options = {"time_limit": limit, "mip_rel_gap": 0.0}
 
-    def solve() -> Outcome:
+    def solve() -> SolverOutcome:
         started = time.perf_counter()
         answer = milp(-weights, constraints=rules, integrality=whole, bounds=Bounds(0, 1), options=options)
         seconds = time.perf_counter() - started
         if answer.status == 2:
-            return Outcome("infeasible", -np.inf, -np.inf, seconds)
+            return SolverOutcome("infeasible", -np.inf, -np.inf, seconds)
         value = -np.inf if answer.x is None else float(round(-answer.fun))
         bound = np.inf if answer.mip_dual_bound is None else -answer.mip_dual_bound
-        return Outcome("optimal" if answer.status == 0 else "limit", value, bound, seconds)
+        return SolverOutcome("optimal" if answer.status == 0 else "limit", value, bound, seconds)
 
     return solve
 
@@ -180,14 +180,14 @@ def networkx_clique(instance: Instance, limit: float) -> Solve:  # noqa: ARG001
     for i in range(N):
         graph.nodes[i]["weight"] = int(instance.node[i]) + size_first
 
-    def solve() -> Outcome:
+    def solve() -> SolverOutcome:
         started = time.perf_counter()
         members, weight = networkx.max_weight_clique(graph)
         seconds = time.perf_counter() - started
         if len(members) < K:
-            return Outcome("infeasible", -np.inf, -np.inf, seconds)
+            return SolverOutcome("infeasible", -np.inf, -np.inf, seconds)
         value = float(weight - K * size_first)
-        return Outcome("optimal", value, value, seconds)
+        return SolverOutcome("optimal", value, value, seconds)
 
     return solve
 

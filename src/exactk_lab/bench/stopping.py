@@ -15,7 +15,7 @@ import numpy as np
 from exactk.errors import ExactKError
 from exactk_lab.bench.brief_instances import BriefInstance
 from exactk_lab.bench.brief_rivals import BRIEF_RIVALS
-from exactk_lab.bench.exact_rivals import RIVALS, Instance, Outcome
+from exactk_lab.bench.exact_rivals import RIVALS, Instance, SolverOutcome
 
 KNOWN: dict[str, Any] = RIVALS | {f"brief, {name}": rival for name, rival in BRIEF_RIVALS.items()}
 GRACE = 1.0  # seconds a solver may take to notice its own limit, on top of a tenth of it
@@ -35,13 +35,13 @@ class Ring:
     ) -> None:
         self._stop()
 
-    def solve(self, name: str, instance: Instance | BriefInstance, limit: float) -> Outcome:
+    def solve(self, name: str, instance: Instance | BriefInstance, limit: float) -> SolverOutcome:
         """What the rival says. It builds its model at leisure, then has until the limit and a little grace."""
         self._line.send((name, instance, limit))
         try:
             self._line.recv()  # the model is built
             if self._line.poll(1.1 * limit + GRACE):
-                outcome: Outcome = self._line.recv()
+                outcome: SolverOutcome = self._line.recv()
                 return outcome
         except (EOFError, OSError):
             raise ExactKError(
@@ -50,7 +50,7 @@ class Ring:
             ) from None
         self._stop()
         self._start()
-        return Outcome("limit", -np.inf, np.inf, limit)
+        return SolverOutcome("limit", -np.inf, np.inf, limit)
 
     def _start(self) -> None:
         context = get_context("spawn")

@@ -19,10 +19,10 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from exactk.errors import MissingExtraError
-from exactk.rivals.contract import Budget, Fitted, Logs
+from exactk.rivals.contract import Budget, Logs, TrainedMethod
 from exactk.rivals.selection import Exact, Scorer
 from exactk.tensors import TensorBatch
-from exactk_lab.reproduce.graded import Graded, Ratings, item_features, user_features
+from exactk_lab.reproduce.graded import Graded, GradedRatings, item_features, user_features
 
 STARS = {2.0: 1.0, 3.0: 1.0, 4.0: 1.0, 5.0: 1.0}  # grades 0 to 4: the ordered classes of the probit
 
@@ -74,7 +74,7 @@ class Probit:
     kept: int = 150
 
     def chance_of_most(
-        self, ratings: Ratings, users: Side, items: Side, seed: int
+        self, ratings: GradedRatings, users: Side, items: Side, seed: int
     ) -> Float64[np.ndarray, "U I"]:
         """P(the highest grade) of every user and item, averaged over the kept samples."""
         from scipy.special import ndtr
@@ -112,7 +112,7 @@ def scores(
 
 
 @dataclass(frozen=True)
-class Table:
+class NumberTable:
     """A number for every user and item."""
 
     values: Float64[np.ndarray, "U I"]
@@ -152,9 +152,9 @@ class Blended:
     probit: Probit
     starts: int = 3
 
-    def __call__(self, train: Logs, valid: Logs, budget: Budget) -> Fitted:  # noqa: ARG002 - the contract
+    def __call__(self, train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:  # noqa: ARG002 - the contract
         """Learn from ratings, pick the best valid cards exactly."""
-        liked = Ratings.of(train, self.likings.weights)
+        liked = GradedRatings.of(train, self.likings.weights)
         features = item_features(train)
         starts = tuple(
             self.likings.learned(liked, features, train, self.starts * budget.seed + start)
@@ -162,11 +162,11 @@ class Blended:
         )
         table = self.probit.chance_of_most(*self.described(train), seed=budget.seed)
         chosen: Mapping[str, Any] = {"starts": self.starts, "rank": self.probit.rank}
-        return Fitted({"exact": Exact(Blend((Mean(starts), Table(table))))}, chosen)
+        return TrainedMethod({"exact": Exact(Blend((Mean(starts), NumberTable(table))))}, chosen)
 
-    def described(self, train: Logs) -> tuple[Ratings, Side, Side]:
+    def described(self, train: Logs) -> tuple[GradedRatings, Side, Side]:
         """The stars as ordered classes, and both sides of them."""
-        ratings = Ratings.of(train, STARS)
+        ratings = GradedRatings.of(train, STARS)
         U, I = train.vocabulary.num_users, train.vocabulary.num_items  # noqa: E741 - the letters of the shapes
         users = Side.of(ratings.user, ratings.item, user_features(train), I)
         return ratings, users, Side.of(ratings.item, ratings.user, item_features(train), U)

@@ -18,7 +18,7 @@ from exactk.learning.losses import spread_loss
 from exactk.learning.optimiser import FitSettings
 from exactk.models.affinity import Affinity
 from exactk.models.inputs import initialise
-from exactk.rivals.contract import Budget, Fitted, Logs
+from exactk.rivals.contract import Budget, Logs, TrainedMethod
 from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import Greedy, Judge, by_weight
 from exactk.rivals.training import ItemWeights
@@ -36,7 +36,7 @@ class Factored:
     memory: float = 0.0  # of pairs, as in `policy.memory`
     smoothing: float = 0.0  # share of the target given to all candidates alike, as in `training.smoothing`
 
-    def __call__(self, train: Logs, valid: Logs, budget: Budget) -> Fitted:
+    def __call__(self, train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
         """Train, keep the weights that find most clicks on validation."""
         network = self.network(train, budget.seed)
         logs, judge, batch_size = train.clicked_only(), Judge.of(valid, budget), self.batch_size
@@ -57,7 +57,7 @@ class Factored:
         )
         history = fit(task, settings)
         found = max(event["precision"] for event in history if event["event"] == "valid")
-        return Fitted(by_weight("MF softmax", weights), {"rank": self.rank}, found)
+        return TrainedMethod(by_weight("MF softmax", weights), {"rank": self.rank}, found)
 
     def loss(self, scores: Float[Tensor, "B N"], batch: TensorBatch) -> Float[Tensor, ""]:
         """The clicked item in a softmax over the candidates, smoothed where asked for."""

@@ -16,7 +16,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from exactk.data.vocabulary import Scaling
-from exactk.rivals.contract import Budget, Fitted, Logs
+from exactk.rivals.contract import Budget, Logs, TrainedMethod
 from exactk.rivals.selection import Exact
 from exactk.tensors import TensorBatch
 
@@ -24,7 +24,7 @@ STEPS = 8
 
 
 @dataclass(frozen=True)
-class Ratings:
+class GradedRatings:
     """Graded ratings by vocabulary index."""
 
     user: Int64[np.ndarray, "R"]
@@ -32,7 +32,7 @@ class Ratings:
     grade: Float64[np.ndarray, "R"]
 
     @classmethod
-    def of(cls, train: Logs, weights: Mapping[float, float]) -> Ratings:
+    def of(cls, train: Logs, weights: Mapping[float, float]) -> GradedRatings:
         """The train side's ratings; a grade is the sum of the weights of the stars reached."""
         table = train.view.extra("ratings.parquet").combine_chunks()
         user = train.vocabulary.index_users(table["user_id"].combine_chunks())
@@ -77,14 +77,14 @@ class Graded:
     shrink_bias: float = 8.0
     shrink_tastes: float = 0.0  # of a user's tastes for item features; 0: none are learned
 
-    def __call__(self, train: Logs, valid: Logs, budget: Budget) -> Fitted:  # noqa: ARG002 - the contract
+    def __call__(self, train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:  # noqa: ARG002 - the contract
         """Learn from ratings, pick the best valid cards exactly. Only the start of the factors is random."""
         features = item_features(train) if self.shrink_tastes else np.zeros((train.vocabulary.num_items, 0))
-        likings = self.learned(Ratings.of(train, self.weights), features, train, budget.seed)
-        return Fitted({"exact": Exact(likings)}, {"rank": self.rank, "features": features.shape[1]})
+        likings = self.learned(GradedRatings.of(train, self.weights), features, train, budget.seed)
+        return TrainedMethod({"exact": Exact(likings)}, {"rank": self.rank, "features": features.shape[1]})
 
     def learned(
-        self, ratings: Ratings, features: Float64[np.ndarray, "I F"], train: Logs, seed: int
+        self, ratings: GradedRatings, features: Float64[np.ndarray, "I F"], train: Logs, seed: int
     ) -> Likings:
         """Users, items and biases in turn, each the best given the others."""
         U, I = train.vocabulary.num_users, train.vocabulary.num_items  # noqa: E741 - the letters of the shapes
@@ -109,7 +109,7 @@ class Graded:
         return Likings(bias, user, item, tastes)
 
     def biases(
-        self, ratings: Ratings, explained: Float64[np.ndarray, "R"], num_users: int, num_items: int
+        self, ratings: GradedRatings, explained: Float64[np.ndarray, "R"], num_users: int, num_items: int
     ) -> tuple[Float64[np.ndarray, "I"], Float64[np.ndarray, "U"]]:
         """Shrunken means of what is left, of items and of users; a few rounds settle them."""
         left = ratings.grade - ratings.grade.mean() - explained

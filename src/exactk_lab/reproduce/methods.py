@@ -16,7 +16,7 @@ from exactk.learning import phases
 from exactk.learning.compiled import compiled_decoder, compiled_search
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
-from exactk.rivals.contract import Budget, CardPicker, Fitted, Logs
+from exactk.rivals.contract import Budget, CardPicker, Logs, TrainedMethod
 from exactk.rivals.selection import Exact
 from exactk.settings.config import Config
 from exactk.settings.presets import ABLATIONS, preset
@@ -43,7 +43,7 @@ class FirstStep:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingChoice:
     """A training: a preset, what is changed of it, and whether other beams are judged on the same weights."""
 
     preset: str
@@ -59,7 +59,7 @@ class Trained:
         }
         return config.with_overrides([*sorted(short), f"training.seed={budget.seed}", "training.device=cpu"])
 
-    def __call__(self, train: Logs, valid: Logs, budget: Budget) -> Fitted:
+    def __call__(self, train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
         """Train, and offer the decoding of the settings first, other beams and the first step's top K after it."""
         config = self.config(budget)
         trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
@@ -67,13 +67,13 @@ class Trained:
         policy = trained.models.policy
         if policy is None:
             assert isinstance(trained.models.value, PairValue)
-            return Fitted({"exact": compiled_search(trained.models.value)}, chosen)
+            return TrainedMethod({"exact": compiled_search(trained.models.value)}, chosen)
         ways: dict[str, CardPicker] = {"as set": compiled_decoder(policy)}
         if self.beams:
             for width in BEAMS:
                 ways[f"beam {width}"] = compiled_decoder(policy).with_beam(width)
             ways["first step"] = Exact(FirstStep(policy))
-        return Fitted(ways, chosen)
+        return TrainedMethod(ways, chosen)
 
 
 def curve(trained: phases.Trained) -> list[dict[str, Any]]:
@@ -88,33 +88,35 @@ def curve(trained: phases.Trained) -> list[dict[str, Any]]:
 
 
 _ROWS = tuple(ABLATIONS.values())
-ablation_1 = Trained("paper", _ROWS[0])
-ablation_2 = Trained("paper", _ROWS[1])
-ablation_3 = Trained("paper", _ROWS[2])
-ablation_4 = Trained("paper", _ROWS[3])
-ablation_5 = Trained("paper", _ROWS[4])
-ablation_6 = Trained("paper", _ROWS[5])
-paper = Trained("paper", _ROWS[6], beams=True)  # row 7, the main table's own row
-alpha_025 = Trained("paper", ("training.alpha=0.25",))
-alpha_075 = Trained("paper", ("training.alpha=0.75",))
-alpha_09 = Trained("paper", ("training.alpha=0.9",))
+ablation_1 = TrainingChoice("paper", _ROWS[0])
+ablation_2 = TrainingChoice("paper", _ROWS[1])
+ablation_3 = TrainingChoice("paper", _ROWS[2])
+ablation_4 = TrainingChoice("paper", _ROWS[3])
+ablation_5 = TrainingChoice("paper", _ROWS[4])
+ablation_6 = TrainingChoice("paper", _ROWS[5])
+paper = TrainingChoice("paper", _ROWS[6], beams=True)  # row 7, the main table's own row
+alpha_025 = TrainingChoice("paper", ("training.alpha=0.25",))
+alpha_075 = TrainingChoice("paper", ("training.alpha=0.75",))
+alpha_09 = TrainingChoice("paper", ("training.alpha=0.9",))
 
 _CLICKED = ("training.alpha=1", "training.target=clicked")
-own_clicked = Trained("paper", _CLICKED)
-own_loo = Trained(
+own_clicked = TrainingChoice("paper", _CLICKED)
+own_loo = TrainingChoice(
     "paper",
     (
         "training.target=clicked", "training.samples=8", "training.hill_climbing=false",
         "training.baseline=leave_one_out", "reward.kind=set",
     ),
 )  # fmt: skip
-own_affinity_16 = Trained("paper", (*_CLICKED, "policy.affinity=16", "training.learning_rate=0.003"))
+own_affinity_16 = TrainingChoice("paper", (*_CLICKED, "policy.affinity=16", "training.learning_rate=0.003"))
 _LIKINGS = ("policy.memory=0", "policy.affinity=128", "policy.affinity_pace=20", "training.weight_decay=2")
-own_affinity_128 = Trained("best-ids", (*_LIKINGS, "training.smoothing=0", "training.policy_sampling=true"))
-own_smoothed = Trained("best-ids", _LIKINGS)
-best_ids = Trained("best-ids", beams=True)
-guided = Trained("guided")
-pair_value = Trained("best", ("model=pair_value",))
+own_affinity_128 = TrainingChoice(
+    "best-ids", (*_LIKINGS, "training.smoothing=0", "training.policy_sampling=true")
+)
+own_smoothed = TrainingChoice("best-ids", _LIKINGS)
+best_ids = TrainingChoice("best-ids", beams=True)
+guided = TrainingChoice("guided")
+pair_value = TrainingChoice("best", ("model=pair_value",))
 
 # Graded ratings of the train side, chosen by five-fold cross-validation within them.
 mf_graded = Graded()

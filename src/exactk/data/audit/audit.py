@@ -14,7 +14,7 @@ from jaxtyping import Float64, Int64
 
 from exactk.data.assemble import padded
 from exactk.data.audit.lists import list_probes
-from exactk.data.audit.probes import Counts, expected_hits
+from exactk.data.audit.probes import HistoryCounts, expected_hits
 from exactk.data.audit.recovery import card_recovery
 from exactk.data.audit.stats import card_fingerprints
 from exactk.data.audit.verdict import findings
@@ -93,7 +93,9 @@ def _probes(history: Dataset, probed: Dataset) -> dict[str, Any]:
     """How well two counts that know nothing of taste find the clicked item of test."""
     if not len(probed) or not len(history):
         return {"least_seen": None, "popularity": None, "chance": None, "pairs": None}
-    counts = Counts.of(_first_of_requests(history), history.demonstrations(), np.unique(_users(probed)))
+    counts = HistoryCounts.of(
+        _first_of_requests(history), history.demonstrations(), np.unique(_users(probed))
+    )
     hits: dict[str, list[np.ndarray]] = {"least_seen": [], "popularity": [], "chance": []}
     shared: dict[str, list[np.ndarray]] = {"least_seen": [], "popularity": [], "chance": []}
     seen: list[np.ndarray] = []

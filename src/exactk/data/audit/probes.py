@@ -17,7 +17,7 @@ _BLOCK = 1 << 15
 
 
 @dataclass(frozen=True)
-class Counts:
+class HistoryCounts:
     """How often history showed each item, saw it clicked, and showed it to each of the users of interest."""
 
     shown: Int64[np.ndarray, "I"]
@@ -26,7 +26,7 @@ class Counts:
     times: Int64[np.ndarray, "P"]
 
     @classmethod
-    def of(cls, requests: Dataset, clicks: Dataset, users: Int64[np.ndarray, "U"]) -> Counts:
+    def of(cls, requests: Dataset, clicks: Dataset, users: Int64[np.ndarray, "U"]) -> HistoryCounts:
         """Count candidates of `requests` and clicked items of `clicks`; pairs only for `users`, to bound memory."""
         index = requests.folder.index
         num_items = len(index.item_features)

@@ -11,7 +11,7 @@ import numpy as np
 
 from exactk.data.dataset import Dataset
 from exactk.data.logs.coding import NO_TIMESTAMP
-from exactk.data.roles import Features
+from exactk.data.roles import FeatureColumns
 from exactk.data.table import SPLITS
 
 _BLOCK = 1 << 16
@@ -48,7 +48,7 @@ def stats(dataset: Dataset) -> dict[str, Any]:
             f"{carrier} {kind}": len(names)
             for carrier, held in (
                 *dataset.folder.columns.carriers(),
-                ("rolling", Features(dataset.folder.names.rolling)),
+                ("rolling", FeatureColumns(dataset.folder.names.rolling)),
             )
             for kind in ("numbers", "categories", "texts", "vectors")
             if (names := getattr(held, kind))

@@ -22,7 +22,7 @@ EXAMPLES = 5
 
 
 @dataclass
-class Report:
+class ReadReport:
     """What became of every row: read, kept, dropped and why, and what had to be added. `to_dict` is plain JSON."""
 
     source: str
@@ -77,7 +77,7 @@ class Problem:
     value: Any
 
 
-def completed(table: pa.Table, first_row: int, report: Report, positives_only: bool = False) -> pa.Table:
+def completed(table: pa.Table, first_row: int, report: ReadReport, positives_only: bool = False) -> pa.Table:
     """Fill in what follows from the rest: request ids from row numbers, clicks from clicked items and back.
 
     Clicks outside the card are clicks of the list: they stay in `clicked_items`, the card counts as not clicked.
@@ -113,7 +113,7 @@ def _of_the_card(table: pa.Table) -> pa.Table:
     return _replaced(table, "clicked", pa.array(first >= 0)) if "clicked" not in table.column_names else table
 
 
-def _outside_the_card(table: pa.Table, report: Report) -> pa.Table:
+def _outside_the_card(table: pa.Table, report: ReadReport) -> pa.Table:
     """A clicked item that was not on the card is kept as a click of the list."""
     click = combine(table["clicked_item"])
     one = np.ones(len(table), np.int64)

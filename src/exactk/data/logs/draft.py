@@ -29,7 +29,7 @@ from exactk.data.logs.guess import (
     role_fits,
     words,
 )
-from exactk.data.roles import MEASURED, Columns, Features
+from exactk.data.roles import MEASURED, Columns, FeatureColumns
 from exactk.data.table import combine, flatten, is_list, is_text
 
 _ENOUGH = 50  # rows of items met before, to believe that a column is constant within them
@@ -100,7 +100,7 @@ def draft_columns(
         if kind:
             uses.setdefault((carrier, kind), []).append(fact.column)
     features: dict[str, Any] = {
-        carrier: Features(**{kind: tuple(dict.fromkeys(uses.get((carrier, kind), ()))) for kind in kinds})
+        carrier: FeatureColumns(**{kind: tuple(dict.fromkeys(uses.get((carrier, kind), ()))) for kind in kinds})
         for carrier, kinds in (
             ("candidate", ("numbers", "categories")), ("context", ("numbers", "categories")),
             ("item", ("numbers", "categories", "texts", "vectors")), ("user", ("numbers", "categories")),

@@ -15,7 +15,7 @@ import pyarrow as pa
 from exactk.atomic import temporary_folder
 from exactk.data.dataset import Dataset
 from exactk.data.graphs import record_graphs
-from exactk.data.logs.check import Report, completed, problems
+from exactk.data.logs.check import ReadReport, completed, problems
 from exactk.data.logs.collected import Collected, DistinctIds
 from exactk.data.logs.columns import ID_LISTS, IDS, LONG, WIDE, ColumnReader, selected
 from exactk.data.logs.files import is_untyped, tables_of
@@ -67,7 +67,7 @@ def build_frame(
     separator: str | None = None,
     text_ids: bool = False,
     bad_rows: BadRows = "drop",
-) -> Report:
+) -> ReadReport:
     """Write a dataset folder from frames or files (.parquet, .csv, .tsv, .jsonl), a piece at a time; report on it.
 
     `item_features` and `user_features` name the number columns that are features, instead of those guessed.
@@ -75,7 +75,7 @@ def build_frame(
     """
     if bad_rows not in ("error", "drop"):
         raise InputError(f"bad_rows must be 'error' or 'drop', got {bad_rows!r}")
-    report = Report(str(impressions) if isinstance(impressions, str | Path) else "frame")
+    report = ReadReport(str(impressions) if isinstance(impressions, str | Path) else "frame")
     settled = settled_columns(
         impressions, columns, items, users, item_columns, user_columns, item_features, user_features
     )
@@ -86,7 +86,7 @@ def build_frame(
 def sensible_impressions(
     source: Any,
     settled: Settled,
-    report: Report,
+    report: ReadReport,
     separator: str | None = None,
     text_ids: bool = False,
     bad_rows: BadRows = "drop",
@@ -102,14 +102,14 @@ def sensible_impressions(
 def write_frame(
     out: Path | str,
     tables: Iterable[pa.Table],
-    report: Report,
+    report: ReadReport,
     settled: Settled,
     items: Any = None,
     users: Any = None,
     constraints: Rules = None,
     *,
     text_ids: bool = False,
-) -> Report:
+) -> ReadReport:
     """Write a dataset folder from sensible impressions, wherever they come from; completes and returns the report."""
     rules = Constraints.of(constraints)
     meta = Meta(
@@ -140,7 +140,7 @@ def write_frame(
     return report
 
 
-def _pieces(source: Any, settled: Settled, reader: ColumnReader, report: Report) -> Iterator[Piece]:
+def _pieces(source: Any, settled: Settled, reader: ColumnReader, report: ReadReport) -> Iterator[Piece]:
     """Typed, completed, one row per impression."""
     columns = settled.columns
     as_text = [columns.roles.get(name, name) for name in (*ID_LISTS, *IDS)]
@@ -163,7 +163,7 @@ def _pieces(source: Any, settled: Settled, reader: ColumnReader, report: Report)
         yield piece._replace(table=completed(piece.table, 0, report, columns.positives_only))
 
 
-def _sensible(piece: Piece, report: Report, bad_rows: BadRows) -> pa.Table:
+def _sensible(piece: Piece, report: ReadReport, bad_rows: BadRows) -> pa.Table:
     """The rows without a problem; every other is an error or in the report."""
     keep = np.ones(len(piece.table), bool)
     for problem in problems(piece.table):
@@ -178,7 +178,7 @@ def _sensible(piece: Piece, report: Report, bad_rows: BadRows) -> pa.Table:
     return piece.table if keep.all() else piece.table.filter(pa.array(keep))
 
 
-def _summary(report: Report) -> str:
+def _summary(report: ReadReport) -> str:
     return (
         "; ".join(f"{reason} ({entry['rows']})" for reason, entry in report.dropped.items())
         or "there are none"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
-from exactk.data.logs.check import EXAMPLES, Report
+from exactk.data.logs.check import EXAMPLES, ReadReport
 from exactk.data.logs.collected import MetBefore
 from exactk.data.roles import MEASURED
 from exactk.data.table import combine
@@ -38,7 +38,7 @@ class RequestGatherer:
     list, or, where the log says so by `card_size`, lists were shown whole and there is no card.
     """
 
-    def __init__(self, report: Report, card_size: int | None = None) -> None:
+    def __init__(self, report: ReadReport, card_size: int | None = None) -> None:
         self.report, self.card_size = report, card_size
         self._waiting: pa.Table | None = None
         self._closed = MetBefore()

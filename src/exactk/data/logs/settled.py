@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from exactk.data.logs.check import Report
+from exactk.data.logs.check import ReadReport
 from exactk.data.logs.columns import ID_LISTS
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.files import tables_of
@@ -58,7 +58,7 @@ class Settled:
         """What concerns items, or users."""
         return Entity(kind, self.mappings.get(kind, {}), self.columns, self.held.get(kind))
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: ReadReport) -> None:
         """What was used as what, and what was left out."""
         roles = {ours: [theirs] for ours, theirs in self.columns.roles.items()}
         features = {

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactk.data.logs.check import Report
+from exactk.data.logs.check import ReadReport
 from exactk.data.logs.columns import ColumnReader, renamed
 from exactk.data.logs.files import is_untyped, tables_of
 from exactk.data.logs.settled import Entity
@@ -29,7 +29,7 @@ def write_entities(
     met: pa.Array,
     said: pa.Table | None,
     text_ids: bool,
-    report: Report,
+    report: ReadReport,
 ) -> None:
     """Write every item or user of `source`, and those the log met beyond it; `said` is what the log told of them."""
     kind, key = entity.kind, f"{entity.kind}_id"
@@ -88,7 +88,7 @@ def _beside(table: pa.Table, said: pa.Table, key: str) -> pa.Table:
 
 
 def _pieces(
-    source: Any, entity: Entity, said: pa.Table | None, text_ids: bool, report: Report
+    source: Any, entity: Entity, said: pa.Table | None, text_ids: bool, report: ReadReport
 ) -> Iterator[pa.Table]:
     """Mapped and typed pieces, all other columns kept as attributes."""
     kind, key, first = entity.kind, f"{entity.kind}_id", 0
@@ -130,7 +130,7 @@ def _plain_numbers(column: pa.Array) -> pa.Array:
     return (column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column).cast(pa.float32())
 
 
-def _distinct(table: pa.Table, key: str, known: pa.Array, name: str, report: Report) -> pa.Table:
+def _distinct(table: pa.Table, key: str, known: pa.Array, name: str, report: ReadReport) -> pa.Table:
     """The first row of each id; later ones are reported."""
     ids = combine(table[key])
     first = np.zeros(len(ids), bool)

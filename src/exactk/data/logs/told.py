@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from exactk.data.logs.check import Report
+from exactk.data.logs.check import ReadReport
 
 MOST_LOST = 0.03
 
 _REMEDY = "name the column of clicks (clicked, clicked_item), or say positives_only = true where every card was chosen"
 
 
-def build_faults(report: Report, signal: Sequence[str]) -> list[str]:
+def build_faults(report: ReadReport, signal: Sequence[str]) -> list[str]:
     """Why a careful caller would not use what was built; empty where all is well."""
     faults = []
     lost = report.rows_dropped / max(1, report.rows_read)
@@ -25,7 +25,7 @@ def build_faults(report: Report, signal: Sequence[str]) -> list[str]:
     return faults
 
 
-def build_lines(report: Report, signal: Sequence[str], faults: Sequence[str]) -> Iterator[str]:
+def build_lines(report: ReadReport, signal: Sequence[str], faults: Sequence[str]) -> Iterator[str]:
     """The lines, the most important last."""
     for use, names in report.used.items():
         yield f"used as {use}: {', '.join(names)}"

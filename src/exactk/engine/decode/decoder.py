@@ -20,7 +20,7 @@ from exactk.engine.decode.encode_kernel import Places, Sizes
 from exactk.engine.decode.guide import CompiledGuide, no_gains
 from exactk.engine.decode.guide_kernel import Gains
 from exactk.engine.decode.stepwise import likeliest_cards
-from exactk.engine.inputs import Vectors, unknown_id
+from exactk.engine.inputs import NumpyVectors, unknown_id
 from exactk.engine.network import encoder_layer, linear
 from exactk.engine.packing import Weights, aligned, in_groups, packed, padded, part_of, plain, rounded
 from exactk.engine.pair_value.values import PairValues
@@ -33,7 +33,7 @@ from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
 GRAIN = 4  # requests a thread takes at least
 
 
-class Written(NamedTuple):
+class WrittenCards(NamedTuple):
     """The W likeliest cards, best first, positions in order of choice, -1 beyond a card's size; how many there are."""
 
     cards: Int[np.ndarray, "B W K"]
@@ -54,7 +54,7 @@ class CompiledDecoder:
         guide_config: PairValueConfig,
         threads: int | None = None,
     ) -> None:
-        self.vectors = Vectors.of(part_of(weights, "inputs.vectors"), config.inputs, sizes)
+        self.vectors = NumpyVectors.of(part_of(weights, "inputs.vectors"), config.inputs, sizes)
         self.threads = threads or num_cores()
         affinity, guide = part_of(weights, "affinity"), part_of(weights, "guide")
         self._affinity = CompiledAffinity(affinity, config, sizes.num_items) if affinity else None
@@ -94,12 +94,12 @@ class CompiledDecoder:
             )
         return written.cards[:, 0]
 
-    def write(self, batch: Batch, kept: int = 1, values: PairValues | None = None) -> Written:
+    def write(self, batch: Batch, kept: int = 1, values: PairValues | None = None) -> WrittenCards:
         """The `kept` likeliest cards; `values` are the guide's, where they are known already."""
         B, N = batch.item.shape
         if batch.brief is not None:  # the kernel knows pairs and caps alone
             alone = [batch.rows(slice(b, b + 1)) for b in range(B)]
-            return Written(*likeliest_cards(batch, partial(self._after, alone), self.beam, kept))
+            return WrittenCards(*likeliest_cards(batch, partial(self._after, alone), self.beam, kept))
         requests = batch.requests()
         cards = np.full((B, kept, int(requests.card_size.max())), -1, np.int64)
         status = np.empty(B, np.int64)
@@ -127,7 +127,7 @@ class CompiledDecoder:
         )
         if (status == UNKNOWN_ID).any():
             raise unknown_id(int(np.flatnonzero(status == UNKNOWN_ID)[0]), self.vectors)
-        return Written(cards, np.where(status == NO_CARD, 0, (cards[:, :, 0] >= 0).sum(1)))
+        return WrittenCards(cards, np.where(status == NO_CARD, 0, (cards[:, :, 0] >= 0).sum(1)))
 
     def scores(self, batch: Batch, begun: Int[np.ndarray, "B t"] | None = None) -> Float32[np.ndarray, "B N"]:
         """Raw scores of every candidate as the choice after the positions `begun`; as the first if none are given."""
@@ -176,7 +176,7 @@ class CompiledDecoder:
         return scratch
 
 
-def sizes_of(config: PolicyConfig, vectors: Vectors) -> Sizes:
+def sizes_of(config: PolicyConfig, vectors: NumpyVectors) -> Sizes:
     """The network's sizes, padded to what a register holds."""
     head = config.width // config.heads
     return Sizes(

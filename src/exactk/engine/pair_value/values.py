@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from exactk.engine.inputs import Vectors, unknown_id
+from exactk.engine.inputs import NumpyVectors, unknown_id
 from exactk.engine.packing import Weights, aligned, in_groups, packed, padded, part_of, plain, rounded
 from exactk.engine.pair_value.kernel import PairPlaces, PairSizes, values_each
 from exactk.problem.batch import Batch
@@ -32,7 +32,7 @@ class CompiledPairValues:
 
     def __init__(self, weights: Weights, config: PairValueConfig, sizes: InputSizes) -> None:
         members = [part_of(weights, f"members.{m}") for m in range(config.members)]
-        self.vectors = [Vectors.of(part_of(m, "vectors"), config.inputs, sizes) for m in members]
+        self.vectors = [NumpyVectors.of(part_of(m, "vectors"), config.inputs, sizes) for m in members]
         self.sizes = sizes_of(config, self.vectors[0])
         self._tables = (tuple(v.users for v in self.vectors), tuple(v.items for v in self.vectors))
         self._weights = packed([part for member in members for part in _weights(member, self.sizes)])
@@ -63,7 +63,7 @@ class CompiledPairValues:
         return values
 
 
-def sizes_of(config: PairValueConfig, vectors: Vectors) -> PairSizes:
+def sizes_of(config: PairValueConfig, vectors: NumpyVectors) -> PairSizes:
     """The network's sizes, padded to what a register holds."""
     return PairSizes(
         item_size=vectors.item_size,

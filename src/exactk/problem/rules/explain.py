@@ -22,7 +22,7 @@ from exactk.problem.graph import Requests
 from exactk.problem.pleasing import pleasing
 from exactk.problem.rules.columns import nearest
 from exactk.problem.rules.rule_set import Constraint, Constraints
-from exactk.problem.rules.sheet import Piece, RuleSheet
+from exactk.problem.rules.sheet import Demand, RuleSheet
 
 PAIRS_IN_TIME = (
     2**16
@@ -35,7 +35,7 @@ MOST_NAMED = 8  # in a message for people; the error itself holds them all
 class Blocking(NamedTuple):
     """Demands that no card meets; `minimal` where each was proven to be needed for that, none for want of time."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Demand, ...]
     minimal: bool
 
 
@@ -282,7 +282,7 @@ def _pinned(request: Requests, positions: Sequence[int]) -> Requests:
 
 def _ruling_out(sheet: RuleSheet, position: int, deadline: Deadline) -> tuple[tuple[str, ...], bool]:
     """What keeps an item out of every card (that it was asked for goes without saying), and whether it is minimal."""
-    demand = Piece("include", position)
+    demand = Demand("include", position)
     asked = sheet.including(position)
     pieces, minimal = blocking_pieces(asked, deadline)
     return tuple(asked.named(piece) for piece in pieces if piece != demand), minimal

@@ -27,7 +27,7 @@ from exactk.problem.ties import tie_keys
 MOST_SIZES = 64  # of cards tried where any size will do
 
 
-class Piece(NamedTuple):
+class Demand(NamedTuple):
     """One demand of a request: size, a rule, an item in, an item out; `at` is the rule or the position."""
 
     kind: Literal["size", "rule", "include", "exclude"]
@@ -93,16 +93,16 @@ class RuleSheet:
             tie_key=tie_keys(columns["item_id"][0]) if ties_by_id else None,
         )
 
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[Demand, ...]:
         """Everything this request demands."""
         return (
-            Piece("size"),
-            *(Piece("rule", r) for r in range(len(self.names))),
-            *(Piece("include", p) for p in np.flatnonzero(self.include).tolist()),
-            *(Piece("exclude", p) for p in np.flatnonzero(self.exclude).tolist()),
+            Demand("size"),
+            *(Demand("rule", r) for r in range(len(self.names))),
+            *(Demand("include", p) for p in np.flatnonzero(self.include).tolist()),
+            *(Demand("exclude", p) for p in np.flatnonzero(self.exclude).tolist()),
         )
 
-    def named(self, piece: Piece) -> str:
+    def named(self, piece: Demand) -> str:
         """How reports call a demand."""
         if piece.kind == "size":
             return f"exactly {self.card_size} of {int(self.present.sum())} candidates"
@@ -111,7 +111,7 @@ class RuleSheet:
         must = "must be" if piece.kind == "include" else "must not be"
         return f"{self.item_ids[piece.at]!r} {must} in the card"
 
-    def requests(self, demands: Collection[Piece], card_size: int | None = None) -> Requests:
+    def requests(self, demands: Collection[Demand], card_size: int | None = None) -> Requests:
         """The request with only these demands; without its size, a card of the included items will do.
 
         `card_size`: a card of so many items instead.
@@ -130,7 +130,7 @@ class RuleSheet:
                 pinned[piece.at] = True
             elif piece.kind == "exclude":
                 present[piece.at] = False
-        size = self.card_size if Piece("size") in demands else int(pinned.sum())
+        size = self.card_size if Demand("size") in demands else int(pinned.sum())
         size = size if card_size is None else card_size
         capping = [r for r in rules if self.cap[r] < N]
         return Requests(
@@ -144,14 +144,14 @@ class RuleSheet:
             tie_key=None if self.tie_key is None else self.tie_key[None],
         )
 
-    def feasible(self, demands: Collection[Piece], deadline: Deadline = ENDLESS) -> bool | None:
+    def feasible(self, demands: Collection[Demand], deadline: Deadline = ENDLESS) -> bool | None:
         """Whether a card meets these demands; None where the deadline came before that was proven.
 
         Without its size a card of any size will do.
         """
         rules = [self.rules[piece.at] for piece in demands if piece.kind == "rule"]
         sizes: Iterator[int | None] = iter([None])
-        if Piece("size") not in demands and any(not rule.speaks_of_pairs for rule in rules):
+        if Demand("size") not in demands and any(not rule.speaks_of_pairs for rule in rules):
             sizes = self._sizes(rules, demands)
         whole = Constraints(tuple(rules)).whole
         answer: bool | None = False
@@ -162,7 +162,7 @@ class RuleSheet:
             answer = None if found is None else answer
         return answer
 
-    def _sizes(self, rules: Collection[Constraint], demands: Collection[Piece]) -> Iterator[int]:
+    def _sizes(self, rules: Collection[Constraint], demands: Collection[Demand]) -> Iterator[int]:
         """Card sizes that may do, the nearest to the one asked for first: places are known up to that one."""
         least = sum(piece.kind == "include" for piece in demands)
         most = min(int(self.present.sum()), max(MOST_SIZES, self.card_size))

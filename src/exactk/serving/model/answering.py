@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exactk.data.requests import Request, request_batch
-from exactk.engine.reasons import Asked, card_of, settled, why_not
+from exactk.engine.reasons import RuledBatch, card_of, settled, why_not
 from exactk.errors import ExactKError
 from exactk.problem.deadline import Deadline
 from exactk.problem.rules.constraints import Constraints
@@ -133,7 +133,7 @@ class Answerer:
         batch = loaded.quick.batch(requests) if loaded.quick and rules is fitted.constraints else None
         if batch is None:
             batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue, deadline=deadline)
-        asked = Asked(tuple(requests), batch, rules, fitted.catalogue)
+        asked = RuledBatch(tuple(requests), batch, rules, fitted.catalogue)
         asked = settled(asked, questions[0].relax, deadline)
         return self._decoded(questions, asked, loaded)
 
@@ -156,7 +156,7 @@ class Answerer:
         ]
 
     def _decoded(
-        self, questions: Sequence[Question], asked: Asked, loaded: Loaded
+        self, questions: Sequence[Question], asked: RuledBatch, loaded: Loaded
     ) -> list[Answer | Exception]:
         answers: list[Answer | Exception | None] = list(asked.errors)
         ladder = self._ladders.setdefault(questions[0].arm.name, Ladder())

@@ -18,7 +18,7 @@ import numpy as np
 from exactk.data.requests import request_batch
 from exactk.engine.decide import decider_of
 from exactk.errors import ExactKError
-from exactk.model_folder import Fitted
+from exactk.model_folder import TrainedModel
 from exactk.recommender import Recommender
 from exactk.serving.model.decoding import RUNGS, Decoder
 from exactk.serving.model.express import Express
@@ -103,7 +103,7 @@ def load(folder: Path, explore: float) -> Loaded:
     return Loaded(recommender, decoder, quick, express, version, time.time())
 
 
-def _tried_out(fitted: Fitted, decoder: Decoder) -> Decoder:
+def _tried_out(fitted: TrainedModel, decoder: Decoder) -> Decoder:
     """By every rung, with items the model knows and some it does not; without rules, so that there is a card."""
     for requests in ([stranger_request(fitted)], trial_requests(fitted) or [stranger_request(fitted)]):
         batch = request_batch(requests, fitted.vocabulary, None, fitted.catalogue)

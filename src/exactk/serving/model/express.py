@@ -14,7 +14,7 @@ from exactk.engine.card_values import LearnedPairs
 from exactk.engine.decide import Decider, ExactDecider, searched
 from exactk.engine.pair_value.tables import PairTables
 from exactk.engine.reasons import card_of
-from exactk.model_folder import Fitted
+from exactk.model_folder import TrainedModel
 from exactk.problem.solving import Card
 from exactk.serving.model.quick import QuickBatches
 
@@ -28,7 +28,7 @@ class Express:
     calibration: Calibration
 
     @classmethod
-    def of(cls, fitted: Fitted, decider: Decider, quick: QuickBatches | None) -> Express | None:
+    def of(cls, fitted: TrainedModel, decider: Decider, quick: QuickBatches | None) -> Express | None:
         """None where the model is of another kind, or its tables would be too large."""
         if quick is None or not isinstance(decider, ExactDecider) or fitted.weights.value is None:
             return None

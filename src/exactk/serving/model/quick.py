@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
 from exactk.data.requests import Request
-from exactk.model_folder import Fitted
+from exactk.model_folder import TrainedModel
 from exactk.problem.batch import Batch
 from exactk.problem.compiling import compiled
 from exactk.problem.graph import Requests
@@ -60,11 +60,11 @@ class QuickBatches:
     index: Int64[np.ndarray, "I"]
     features: Float32[np.ndarray, "I F"] | None
     columns: dict[str, np.ndarray]
-    fitted: Fitted
+    fitted: TrainedModel
     keys: Int64[np.ndarray, "I"]  # what settles ties
 
     @classmethod
-    def of(cls, fitted: Fitted) -> QuickBatches | None:
+    def of(cls, fitted: TrainedModel) -> QuickBatches | None:
         """None where some rule reads a column that the catalogue lacks, in whole or in part."""
         catalogue, vocabulary = fitted.catalogue, fitted.vocabulary
         ids = catalogue.items["item_id"].to_pylist()
@@ -188,7 +188,7 @@ class QuickBatches:
         return np.asarray(scaling(raw))
 
 
-def _columns(constraints: Constraints, fitted: Fitted) -> dict[str, np.ndarray] | None:
+def _columns(constraints: Constraints, fitted: TrainedModel) -> dict[str, np.ndarray] | None:
     """The columns rules read, by row. A field that is only compared for equality becomes numbers."""
     items = fitted.catalogue.items
     count = len(items)

@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from exactk.data.requests import Request
-from exactk.model_folder import Fitted
+from exactk.model_folder import TrainedModel
 
 
-def stranger_request(fitted: Fitted) -> Request:
+def stranger_request(fitted: TrainedModel) -> Request:
     """A request in which the model knows nobody."""
     vocabulary, k = fitted.vocabulary, fitted.card_size
     return Request(_strangers(vocabulary.user_ids, 1)[0], tuple(_strangers(vocabulary.item_ids, k + 2)), k)
 
 
-def trial_requests(fitted: Fitted, count: int = 4, most: int = 20) -> list[Request]:
+def trial_requests(fitted: TrainedModel, count: int = 4, most: int = 20) -> list[Request]:
     """Requests of different lengths for items the model knows; none where it knows none."""
     items = fitted.catalogue.items["item_id"].to_pylist()
     known = fitted.catalogue.users["user_id"].to_pylist()[: count - 1]

@@ -32,7 +32,7 @@ NUMBERS = {"python": 20_000, "files": 4_000, "command line": 300, "model folders
 
 
 @dataclass
-class Counts:
+class DoorCounts:
     """What came of the trials of one door."""
 
     tried: int = 0
@@ -61,10 +61,10 @@ def run(quick: bool = False, seed: int = 0) -> Report:
     )
 
 
-def tortured(trials: Trials) -> Counts:
+def tortured(trials: Trials) -> DoorCounts:
     """Run trials one after another in a child; one that hangs costs the child its life, not the others theirs."""
-    counts = Counts()
-    worker = Worker()
+    counts = DoorCounts()
+    worker = TrialWorker()
     try:
         for function, given in trials:
             counts.tried += 1
@@ -76,7 +76,7 @@ def tortured(trials: Trials) -> Counts:
     return counts
 
 
-class Worker:
+class TrialWorker:
     """A child process that runs trials; replaced when one hangs or kills it."""
 
     def __init__(self) -> None:
