@@ -6,6 +6,7 @@ searched exactly; a policy writes by compiled beam search, and a learned value, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.engine.packing import Weights, part_of
 from exactk.engine.pair_value.values import PairValues
 from exactk.errors import ConfigError, InfeasibleError
-from exactk.problem.batch import Batch
+from exactk.problem.batch import Batch, in_tie_order, moved_positions
 from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests
 from exactk.settings.config import Config, InputSizes
@@ -60,7 +61,7 @@ class ExactDecider:
 
     def decide(self, batch: Batch, seconds: float | None = None, prove_seconds: float = 0.0) -> Decision:  # noqa: ARG002 - proven as it is
         """The best cards; with `seconds` (for each request) the best found by then, and how good a card may be."""
-        return self.best(batch, self.value.values(batch), seconds)
+        return order_free(lambda ordered: self.best(ordered, self.value.values(ordered), seconds), batch)
 
     def best(self, batch: Batch, values: PairValues, seconds: float | None = None) -> Decision:
         """The same, the values known already."""
@@ -77,10 +78,14 @@ class PolicyDecider:
 
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One valid card per request."""
-        return in_order(self.decoder.recommend(batch), batch)
+        ordered, order = in_tie_order(batch)
+        return in_order(moved_positions(self.decoder.recommend(ordered), order), batch)
 
     def decide(self, batch: Batch, seconds: float | None = None, prove_seconds: float = 0.0) -> Decision:  # noqa: ARG002 - a beam takes what it takes
         """The cards and their value; a reward that is a pair value proves a bound where seconds are given for it."""
+        return order_free(lambda ordered: self._decided(ordered, prove_seconds), batch)
+
+    def _decided(self, batch: Batch, prove_seconds: float) -> Decision:
         values = self.value.values(batch) if isinstance(self.value, SummedValue) else None
         written = self.decoder.write(batch, values=values if self.guided else None)
         cards, found = written.cards[:, 0], written.num_found > 0
@@ -123,6 +128,16 @@ def decider_of(
     if not isinstance(value, SummedValue) or not value.only_pairs:
         raise ConfigError("this model has neither a policy nor a value to search")
     return ExactDecider(value, threads)
+
+
+def order_free(decide: Callable[[Batch], Decision], batch: Batch) -> Decision:
+    """What is decided of the candidates in the one order that does not depend on how they came.
+
+    So neither ties, nor what rounding makes of sums, can show in which order somebody listed the candidates.
+    """
+    ordered, order = in_tie_order(batch)
+    decision = decide(ordered)
+    return decision._replace(cards=in_order(moved_positions(decision.cards, order), batch))
 
 
 def in_order(cards: Int[np.ndarray, "B K"], batch: Batch) -> Int[np.ndarray, "B K"]:

@@ -101,10 +101,11 @@ class Batch:
         moved: dict[str, Any] = {
             name: _moved(getattr(self, name), axes, order) for name, axes in CANDIDATE_AXES.items()
         }
-        back = np.argsort(order, axis=1)
         for name in ("card", "clicked_position"):
             positions = getattr(self, name)
-            moved[name] = None if positions is None else moved_positions(positions, back)
+            moved[name] = (
+                None if positions is None else moved_positions(positions, np.argsort(order, axis=1))
+            )
         brief = self.brief
         if brief is not None:
             named: dict[str, Any] = {
@@ -120,6 +121,8 @@ def in_tie_order(batch: Batch) -> tuple[Batch, Int[np.ndarray, "B N"]]:
         order = np.broadcast_to(np.arange(batch.item.shape[1]), batch.item.shape)
         return batch, order
     order = np.lexsort((-batch.tie_key, ~batch.present), axis=1)
+    if (order[:, 1:] > order[:, :-1]).all():
+        return batch, order
     return batch.in_order(order), order
 
 
@@ -136,6 +139,11 @@ def _moved(array: np.ndarray | None, axes: Sequence[int], order: Int[np.ndarray,
     """An array with its candidates, along these axes, in another order."""
     if array is None or not array.size:
         return array
+    row = np.arange(len(order))[:, None]
+    if tuple(axes) == (1,):
+        return array[row, order]
+    if tuple(axes) == (1, 2):
+        return array[row[:, :, None], order[:, :, None], order[:, None]]
     for axis in axes:
         along = order.reshape(len(order), *(-1 if a == axis else 1 for a in range(1, array.ndim)))
         array = np.take_along_axis(array, along, axis=axis)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float64, Int
 
 from exactk.engine.decide import Decider, Decision, ExactDecider, PolicyDecider, in_order
 from exactk.engine.pair_value.values import PairValues
-from exactk.problem.batch import Batch
+from exactk.problem.batch import Batch, in_tie_order, moved_positions
 from exactk.problem.exact import cliques
 from exactk.problem.greedy import safe_node_weight
 
@@ -39,6 +39,14 @@ class Decoder:
 
     def decode(self, batch: Batch, rung: str, generator: np.random.Generator, seconds: float) -> Decoded:
         """Cards by one rung. `seconds` is the time left: an exact search stops by then, with what it has."""
+        ordered, order = in_tie_order(batch)
+        found = self._decoded(ordered, rung, generator, seconds)
+        cards = in_order(moved_positions(found.decision.cards, order), batch)
+        return found._replace(decision=found.decision._replace(cards=cards))
+
+    def _decoded(
+        self, batch: Batch, rung: str, generator: np.random.Generator, seconds: float
+    ) -> Decoded:
         if isinstance(self.decider, ExactDecider):
             return self._by_value(self.decider, batch, rung, generator, seconds)
         return self._by_policy(self.decider, batch, rung, generator)
