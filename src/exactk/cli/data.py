@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import ADDRESS, RAY, download_bar, emit, emit_json, emit_table, plain, progress_bar
+from exactk.cli.output import (
+    ADDRESS,
+    LOST,
+    RAY,
+    download_bar,
+    emit,
+    emit_json,
+    emit_table,
+    plain,
+    progress_bar,
+)
 from exactk.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +36,6 @@ data.add_typer(build, name="build")
 OUT = typer.Option(..., "--out", help="The dataset folder to write.")
 SOURCE = typer.Option(None, "--source", help="Folder with the files; downloaded where not given.")
 RULES = typer.Option(None, "--rules", help="Rules every card must keep, as TOML or JSON.")
-LOST = 3  # exit status of a strict build that was made, but lost too much or taught nothing
 JSON = typer.Option(False, "--json", help="Print exactly one JSON object.")
 
 

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import ADDRESS, RAY, emit, emit_json, emit_table, keep_json, kept_file, plain, talk
+from exactk.cli.output import (
+    ADDRESS,
+    LOST,
+    RAY,
+    emit,
+    emit_json,
+    emit_table,
+    keep_json,
+    kept_file,
+    plain,
+    talk,
+)
 from exactk.errors import DataError, ExactKError, InputError
 
 if TYPE_CHECKING:
@@ -20,6 +31,9 @@ if TYPE_CHECKING:
     from exactk.settings.config import Config
 
 AT_ONCE = 256
+UNKNOWN_SPLIT = (
+    "this model does not say how its log was split: rows it was trained on may be among those judged"
+)
 Split = Literal["recorded", "random", "user", "time", "pair"]
 Part = Literal["train", "valid", "test"]
 
@@ -46,6 +60,9 @@ def train(
     on_ray: bool = RAY,
     address: str | None = ADDRESS,
     workers: int = typer.Option(1, "--workers", help="Processes that train together, with --ray."),
+    strict: bool = typer.Option(
+        False, "--strict", help="Exit 3, the model written all the same, if training learned nothing."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
     """Train on the train split; the validation split decides when to stop. The test split is not touched.
@@ -54,6 +71,7 @@ def train(
     """
     from exactk.data.dataset import Dataset
     from exactk.learning import ranks
+    from exactk.learning.faults import training_faults
     from exactk.problem.rules.constraints import load_rules
     from exactk.recommender import Recommender
 
@@ -78,11 +96,18 @@ def train(
             return  # one of torchrun's other processes: the first one keeps and tells
         recommender.save(out)
     figures = recommender.evaluate(held_out)
+    share_clicked = float(held_out.clicked.mean()) if len(held_out) else 0.0
+    by_card = recommender.fitted.sizes.shown != "list"
+    faults = training_faults(recommender.history, len(held_out) if by_card else 0, share_clicked)
     if as_json:
-        emit_json({"model": str(out), "run": str(folder), "valid": figures})
-        return
-    emit(f"written: {out}")
-    emit_table(("figure on the validation split", "value"), list(figures.items()))
+        emit_json({"model": str(out), "run": str(folder), "valid": figures, "faults": faults})
+    else:
+        emit(f"written: {out}")
+        emit_table(("figure on the validation split", "value"), list(figures.items()))
+        for fault in faults:
+            emit(f"WARNING: {fault}")
+    if strict and faults:
+        raise typer.Exit(LOST)
 
 
 @app.command("evaluate")
@@ -110,7 +135,9 @@ def evaluate(
     from exactk.recommender import Recommender
 
     recommender = Recommender.load(model)
-    divided = split_of(recommender.fitted.split, Dataset.open(data), split, seed)
+    divided, caution = split_of(recommender.fitted.split, Dataset.open(data), split, seed)
+    if caution is not None:
+        talk(caution)
     parts = dict(zip(("train", "valid", "test"), divided, strict=True))
     written: list[np.ndarray] = []
     judged: list[Dataset] = []
@@ -128,6 +155,7 @@ def evaluate(
     estimates = logged_estimates(lambda _: next(cards), batches, seed)
     off_policy = {name: estimate.as_dict() for name, estimate in estimates.items()}
     document = {"model": str(model), "data": str(data), "part": part, **figures, "off_policy": off_policy}
+    document["caution"] = caution
     if keep is not None:
         made = {"command": " ".join(["exactk", *sys.argv[1:]]), "machine": plain(this_machine())}
         row = plain({**document, "config": recommender.config.to_dict(), "command": made["command"]})
@@ -150,26 +178,26 @@ def evaluate(
 
 def split_of(
     trained: SplitRecord | None, dataset: Dataset, split: Split | None, seed: int
-) -> tuple[Dataset, Dataset, Dataset]:
-    """Train, valid, test as the model was trained; where another split is asked for, or none is known, it says so."""
+) -> tuple[tuple[Dataset, Dataset, Dataset], str | None]:
+    """Train, valid, test as the model was trained; a caution where another split is asked for, or none is known."""
     asked = dataset.split(split, seed=seed)
     here = asked[0].parted
     assert here is not None
     if trained is None:
-        talk(
-            "this model does not say how its log was split: rows it was trained on may be among those judged"
+        return asked, UNKNOWN_SPLIT
+    if trained.impressions != here.impressions:
+        return asked, (
+            "this model was trained on other impressions: these are split as asked, or as the folder has it"
         )
-    elif trained.impressions != here.impressions:
-        talk("this model was trained on other impressions: these are split as asked, or as the folder has it")
-    elif trained.cutoffs is not None:
-        talk(
+    if trained.cutoffs is not None:
+        return asked, (
             f"this model was trained on a split at {', '.join(trained.cutoffs)}, which only Python can repeat"
         )
-    elif split is None:
-        return dataset.split(trained.by, trained.seed, trained.valid, trained.test)  # type: ignore[arg-type]
-    elif trained != here:
-        talk(f"this model was trained by another split ({trained}): rows it was trained on are judged")
-    return asked
+    if split is None:
+        return dataset.split(trained.by, trained.seed, trained.valid, trained.test), None  # type: ignore[arg-type]
+    if trained == here:
+        return asked, None
+    return asked, f"this model was trained by another split ({trained}): rows it was trained on are judged"
 
 
 @app.command("recommend")

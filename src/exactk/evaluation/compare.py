@@ -83,7 +83,7 @@ def baselines(
     tenth = np.arange(len(train)) % 10 == 9
     learn, valid = Logs.of(train.take(~tenth), train.take(tenth))
     return [
-        Existing(way, recommender, learn.vocabulary, _kind(name))
+        Existing(way, recommender, learn.vocabulary, _kind(name), train.parted)
         for name in names
         for way, recommender in resolve(_place(name))(learn, valid, budget).ways.items()
     ]
@@ -155,6 +155,8 @@ def compare(
         models = _opinions(train, valid, test, entries, logged, budget, say)
     facts = {**_describe(train, valid, test, budget), **({} if run else {"made_earlier": older})}
     facts |= {"quick": True} if quick else {}
+    unknown = [one.name for one in existing if one.split is None or test.parted is None]
+    facts |= {"split_unknown": unknown} if unknown else {}
     facts |= {} if clicks is None else {"click_model": clicks.facts}
     return compared(entries, logged, optimum, facts, seeds, models)
 

@@ -29,6 +29,11 @@ def verdict(found: Comparison) -> list[str]:
     said += _leak(found)
     said += _second_judge(found)
     said += _logs(found)
+    if found.facts.get("split_unknown"):
+        named = ", ".join(found.facts["split_unknown"])
+        said.append(
+            f"How the log was split for {named} is not known: rows it was trained on may be among those judged."
+        )
     if found.skipped:
         said.append(f"Not in the table: {'; '.join(f'{way} ({why})' for way, why in found.skipped.items())}.")
     if found.facts.get("made_earlier"):

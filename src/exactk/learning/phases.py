@@ -198,7 +198,8 @@ def needs_value(config: Config, train: Dataset) -> bool:
     wants_value = training.alpha < 1 or training.demonstrations == "exact" or config.policy.guided
     if config.model != "policy" or wants_value:
         raise ConfigError(
-            f"{train.path}: every card was clicked, so no reward can be learned; set training.alpha=1"
+            f"{train.path}: every card was clicked, so no value of cards can be learned; a policy can learn "
+            "from clicked cards alone: preset best-ids, or paper with training.alpha=1"
         )
     return False
 

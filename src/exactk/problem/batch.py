@@ -103,9 +103,7 @@ class Batch:
         }
         for name in ("card", "clicked_position"):
             positions = getattr(self, name)
-            moved[name] = (
-                None if positions is None else moved_positions(positions, np.argsort(order, axis=1))
-            )
+            moved[name] = None if positions is None else moved_positions(positions, np.argsort(order, axis=1))
         brief = self.brief
         if brief is not None:
             named: dict[str, Any] = {

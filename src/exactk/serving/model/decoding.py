@@ -44,9 +44,7 @@ class Decoder:
         cards = in_order(moved_positions(found.decision.cards, order), batch)
         return found._replace(decision=found.decision._replace(cards=cards))
 
-    def _decoded(
-        self, batch: Batch, rung: str, generator: np.random.Generator, seconds: float
-    ) -> Decoded:
+    def _decoded(self, batch: Batch, rung: str, generator: np.random.Generator, seconds: float) -> Decoded:
         if isinstance(self.decider, ExactDecider):
             return self._by_value(self.decider, batch, rung, generator, seconds)
         return self._by_policy(self.decider, batch, rung, generator)
