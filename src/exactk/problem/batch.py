@@ -139,9 +139,9 @@ def _moved(array: np.ndarray | None, axes: Sequence[int], order: Int[np.ndarray,
         return array
     row = np.arange(len(order))[:, None]
     if tuple(axes) == (1,):
-        return array[row, order]
+        return np.asarray(array[row, order])
     if tuple(axes) == (1, 2):
-        return array[row[:, :, None], order[:, :, None], order[:, None]]
+        return np.asarray(array[row[:, :, None], order[:, :, None], order[:, None]])
     for axis in axes:
         along = order.reshape(len(order), *(-1 if a == axis else 1 for a in range(1, array.ndim)))
         array = np.take_along_axis(array, along, axis=axis)
