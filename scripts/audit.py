@@ -34,24 +34,24 @@ def audited(pins: Path) -> list[dict[str, Any]] | None:
                 [*command, "--progress-spinner", "off", "--format", "json", "--output", str(out)],
                 capture_output=True, timeout=SECONDS, check=False,
             )  # fmt: skip
-            told: list[dict[str, Any]] = json.loads(out.read_text())["dependencies"]
+            packages: list[dict[str, Any]] = json.loads(out.read_text())["dependencies"]
         except (OSError, ValueError, subprocess.TimeoutExpired):
             return None
-        return told
+        return packages
 
 
-def verdict(told: list[dict[str, Any]] | None) -> tuple[int, str]:
+def verdict(packages: list[dict[str, Any]] | None) -> tuple[int, str]:
     """The exit status and what to say.
 
     >>> verdict([{"name": "a", "version": "1", "vulns": []}, {"name": "b", "skip_reason": "?"}])
     (0, 'audit: no known hole in 1 package; 1 could not be looked up: b')
     """
-    if not told or all("skip_reason" in each for each in told):
+    if not packages or all("skip_reason" in each for each in packages):
         return (
             0,
             "audit: NOT DONE, the vulnerability database cannot be reached from here; run it where it can",
         )
-    holes = [(each, hole) for each in told for hole in each.get("vulns", [])]
+    holes = [(each, hole) for each in packages for hole in each.get("vulns", [])]
     if holes:
         lines = [
             f"  {each['name']} {each['version']}: {hole['id']}, "
@@ -59,8 +59,8 @@ def verdict(told: list[dict[str, Any]] | None) -> tuple[int, str]:
             for each, hole in holes
         ]
         return 1, "\n".join([f"audit: {len(holes)} known hole(s)", *lines])
-    skipped = [each["name"] for each in told if "skip_reason" in each]
-    num = len(told) - len(skipped)
+    skipped = [each["name"] for each in packages if "skip_reason" in each]
+    num = len(packages) - len(skipped)
     missing = f"; {len(skipped)} could not be looked up: {', '.join(skipped)}" if skipped else ""
     return 0, f"audit: no known hole in {num} package{'' if num == 1 else 's'}{missing}"
 

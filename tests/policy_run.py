@@ -17,7 +17,7 @@ from exactk.models.reward import reward_of
 from exactk.settings.config import InputSizes
 from exactk.settings.presets import preset
 from exactk.tensors import TensorBatch
-from made import batch_of, random_graphs
+from small_batches import batch_of, random_graphs
 
 BATCHES = 10
 STEPS = 3 * BATCHES

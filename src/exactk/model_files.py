@@ -61,9 +61,9 @@ def _refuse_absurd(file: Path, described: dict[str, Any]) -> None:
             sizes_weights = section != "training" and name not in NO_SIZES
             large = isinstance(value, int) and value > (weights if sizes_weights else 2**62)
             if large or (section == "card_size" and value < 1):
-                told = f"{section}.{name}".rstrip(".")
+                setting = f"{section}.{name}".rstrip(".")
                 raise DataError(
-                    f"{file} is damaged: {told} is {value:,}, which fits none of the weights beside it"
+                    f"{file} is damaged: {setting} is {value:,}, which fits none of the weights beside it"
                 )
 
 

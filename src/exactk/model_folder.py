@@ -26,12 +26,12 @@ from exactk.model_files import FORMAT, checked_description, sha256
 from exactk.problem.rules.constraints import Constraints
 from exactk.settings.config import Config, InputSizes
 
-Figures = dict[str, Any]  # what training told at one moment
+Figures = dict[str, Any]  # figures of training at one moment
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """Everything a recommender needs after training, and what it was told while training."""
+    """Everything a recommender needs after training, and the figures of its training."""
 
     config: Config
     constraints: Constraints

@@ -20,7 +20,7 @@ from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request, request_batch
 from exactk.engine.decide import Decider, Decision, decider_of
-from exactk.engine.reasons import RuledBatch, card_of, settled, why_not
+from exactk.engine.reasons import RuledBatch, card_of, why_not, with_rules_relaxed
 from exactk.errors import ExactKError, InputError, MissingExtraError
 from exactk.evaluation import metrics
 from exactk.problem.batch import Batch
@@ -75,8 +75,8 @@ class Recommender:
             self.config.vocabulary.item_rows,
             columns=self.config.model == "card_value",  # nothing else reads them
         )
-        with ranks.joined(phases.chosen_device(self.config)) as told, ExitStack() as listening:
-            listeners = _listeners(progress, place, show, track) if told.first else []
+        with ranks.joined(phases.chosen_device(self.config)) as rank_of, ExitStack() as listening:
+            listeners = _listeners(progress, place, show, track) if rank_of.first else []
             for listener in listeners:
                 listening.callback(listener.close)
             run = phases.Run(place, resume, listeners)
@@ -189,7 +189,7 @@ class Recommender:
                 prove_seconds=prove_seconds,
             )
             return [answer for half in halves for answer in ask(half, infeasible=infeasible)]
-        asked = settled(RuledBatch(tuple(requests), batch, rules, fitted.catalogue), tuple(relax))
+        asked = with_rules_relaxed(RuledBatch(tuple(requests), batch, rules, fitted.catalogue), tuple(relax))
         failed = [error for error in asked.errors if error is not None]
         if failed and infeasible == "raise":
             raise failed[0]
@@ -220,7 +220,7 @@ class Recommender:
         Requests without any valid card are counted as `infeasible` and left out of the rest.
         """
         test = self._under_rules(test)
-        told: dict[str, list[np.ndarray]] = {}
+        parts: dict[str, list[np.ndarray]] = {}
         view = test.solvable(self.fitted.vocabulary)
         for number, batch in enumerate(view.batches(self.fitted.vocabulary, batch_size)):
             decision = self.decide(batch)
@@ -230,8 +230,8 @@ class Recommender:
             if judge is not None:
                 figures |= judge(view, number * batch_size + np.arange(len(batch)), decision.cards)
             for name, values in figures.items():
-                told.setdefault(name, []).append(values)
-        means = {name: metrics.mean(np.concatenate(values)) for name, values in told.items()}
+                parts.setdefault(name, []).append(values)
+        means = {name: metrics.mean(np.concatenate(values)) for name, values in parts.items()}
         return {"requests": float(len(view)), "infeasible": float(len(test) - len(view)), **means}
 
     def save(self, path: Path | str) -> None:

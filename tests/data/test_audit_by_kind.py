@@ -15,7 +15,7 @@ from exactk.data.audit.audit import audit
 from exactk.data.audit.recovery import _whole
 from exactk.data.logs.frame import from_frame
 from exactk.data.sample import sample_log
-from made import complete_batch
+from small_batches import complete_batch
 
 SAMPLE = sample_log(requests=300, seed=5)
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from column_batches import BASE, CONFIG, all_terms, batch_with_columns
 from exactk.engine.card_columns import ranks_within
 from exactk.engine.card_network import CardNetwork
 from exactk.errors import InputError
 from exactk.models.card_value import CardValue
 from exactk.models.columns import ranks_within as ranks_by_torch
 from exactk.settings.config import CardValueConfig, Config, ShownAs
-from listed_batches import BASE, CONFIG, batch_with_columns, made
 
 EVERY: list[ShownAs] = ["card", "list", "session"]
 
@@ -49,12 +49,12 @@ def same(model: CardValue, batch: Any, config: CardValueConfig = CONFIG) -> None
     ids=["all", "no ids", "no users", "no numbers", "no pairs", "no items", "features", "many features"],
 )
 def test_every_value_is_that_of_the_model(shown: ShownAs, changes: dict[str, Any]) -> None:
-    same(made(shown, **changes), batch_with_columns(5, **changes))
+    same(all_terms(shown, **changes), batch_with_columns(5, **changes))
 
 
 @pytest.mark.parametrize("shown", EVERY)
 def test_one_request_is_read_as_in_a_batch(shown: ShownAs) -> None:
-    model, batch = made(shown), batch_with_columns()
+    model, batch = all_terms(shown), batch_with_columns()
     engine = engine_of(model)
     together = engine.values(batch.arrays())
     for b in range(len(batch)):
@@ -66,7 +66,7 @@ def test_one_request_is_read_as_in_a_batch(shown: ShownAs) -> None:
 @pytest.mark.parametrize("attention", ["always", "never"])
 def test_attention_follows_its_setting(attention: Any) -> None:
     config = replace(CONFIG, attention=attention)
-    same(made("card", config), batch_with_columns(), config)
+    same(all_terms("card", config), batch_with_columns(), config)
 
 
 def test_ranks_are_those_of_the_model() -> None:
@@ -79,7 +79,7 @@ def test_ranks_are_those_of_the_model() -> None:
 
 
 def test_missing_columns_and_unknown_ids_are_refused_by_name() -> None:
-    engine, batch = engine_of(made("list")), batch_with_columns().arrays()
+    engine, batch = engine_of(all_terms("list")), batch_with_columns().arrays()
     with pytest.raises(InputError, match="reads 3 candidate numbers, the batch has none"):
         engine.values(replace(batch, candidate_numbers=None))
     with pytest.raises(InputError, match="no row for"):

@@ -17,7 +17,7 @@ from exactk.models.reward import reward_of
 from exactk.settings.config import Config, InputSizes
 from exactk.settings.presets import PRESETS, preset
 from exactk.tensors import TensorBatch, arrays_of
-from made import batch_of, random_graphs
+from small_batches import batch_of, random_graphs
 
 SIZES = InputSizes(num_users=9, num_items=40, user_feature_size=3, item_feature_size=5)
 IDS = InputSizes(num_users=9, num_items=40)

@@ -18,7 +18,7 @@ from exactk.search import Feasible, beam, log_prob
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
 from exactk_lab.bench.made import made_batch, made_policy, ruled_batch
-from made import batch_of, cards_by, graph_of
+from small_batches import batch_of, cards_by, graph_of
 
 SMALL = InputSizes(num_users=50, num_items=200)
 

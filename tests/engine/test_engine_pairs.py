@@ -15,7 +15,7 @@ from exactk.learning.decide import best_cards
 from exactk.models.pairvalue import PairValue
 from exactk.settings.config import InputSizes, PairValueConfig
 from exactk_lab.bench.made import made_batch, ruled_batch
-from made import batch_of, cards_by, graph_of
+from small_batches import batch_of, cards_by, graph_of
 
 SIZES = InputSizes(num_users=50, num_items=5000, user_feature_size=3, item_feature_size=5)
 

@@ -22,7 +22,7 @@ from exactk.learning.fit import DivergedError, Step, Task, TrainingStopped, fit
 from exactk.learning.optimiser import FitSettings, learning_rate
 from exactk.learning.progress import MetricsFile
 from exactk.tensors import TensorBatch
-from made import complete_batch
+from small_batches import complete_batch
 
 BATCHES = 5
 

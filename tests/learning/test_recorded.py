@@ -17,7 +17,7 @@ from exactk.models.reward import Reward
 from exactk.search import Feasible
 from exactk.settings.config import InputSizes, PolicyConfig, RewardConfig, TrainingConfig
 from exactk.tensors import TensorBatch
-from made import complete_batch
+from small_batches import complete_batch
 
 SIZES = InputSizes(num_users=6, num_items=31)
 

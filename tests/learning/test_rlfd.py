@@ -23,7 +23,7 @@ from exactk.search import Feasible, log_prob
 from exactk.settings.config import Config, InputSizes, PairValueConfig, PolicyConfig, TrainingConfig
 from exactk.settings.presets import ABLATIONS, preset
 from exactk.tensors import TensorBatch
-from made import batch_of, complete_batch, graph_of, valid_cards
+from small_batches import batch_of, complete_batch, graph_of, valid_cards
 
 BASELINES: tuple[Baseline, ...] = ("none", "leave_one_out")
 SIZES = InputSizes(num_users=6, num_items=31)

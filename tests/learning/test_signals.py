@@ -11,7 +11,7 @@ import torch
 
 from exactk.learning.signals import Rivals, hardest, list_loss, list_weights, rivals_of, subset_loss
 from exactk.models.ensemble import Values
-from made import complete_batch
+from small_batches import complete_batch
 
 
 def values_of(num: int, num_candidates: int, seed: int = 0) -> Values:

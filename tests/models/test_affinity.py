@@ -16,7 +16,7 @@ from exactk.search.beam import beam
 from exactk.search.feasible import Feasible
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk_lab.bench.made import made_batch, made_policy
-from made import cards_by
+from small_batches import cards_by
 
 SIZES = InputSizes(num_users=3, num_items=4)
 BIG = InputSizes(num_users=50, num_items=1_000)

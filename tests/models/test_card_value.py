@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from column_batches import BASE, CONFIG, SIZES, N, all_terms, batch_with_columns
 from exactk.engine.card_values import SummedValue
 from exactk.engine.decide import card_value_of
 from exactk.engine.shapes import shapes_of
@@ -17,7 +18,6 @@ from exactk.errors import InputError
 from exactk.models.card_value import CardValue
 from exactk.settings.config import Config, ShownAs
 from exactk.tensors import TensorBatch, arrays_of
-from listed_batches import BASE, CONFIG, SIZES, N, batch_with_columns, made
 
 EVERY: list[ShownAs] = ["card", "list", "session"]
 
@@ -43,7 +43,7 @@ def permuted(batch: TensorBatch, order: torch.Tensor) -> TensorBatch:
 @pytest.mark.parametrize("shown", EVERY)
 @torch.no_grad()
 def test_the_order_of_candidates_changes_nothing_but_their_places(shown: ShownAs) -> None:
-    model, batch = made(shown), batch_with_columns()
+    model, batch = all_terms(shown), batch_with_columns()
     order = torch.randperm(N, generator=torch.Generator().manual_seed(2))
     plain, turned = model.values(batch), model.values(permuted(batch, order))
     torch.testing.assert_close(turned.node, plain.node[:, order])
@@ -53,7 +53,7 @@ def test_the_order_of_candidates_changes_nothing_but_their_places(shown: ShownAs
 @pytest.mark.parametrize("shown", EVERY)
 @torch.no_grad()
 def test_a_batch_of_one_equals_the_batch_and_padding_changes_nothing(shown: ShownAs) -> None:
-    model, batch = made(shown), batch_with_columns()
+    model, batch = all_terms(shown), batch_with_columns()
     together = model.values(batch)
     for b in range(3):
         alone = model.values(batch.rows(slice(b, b + 1)))
@@ -68,7 +68,7 @@ def test_a_batch_of_one_equals_the_batch_and_padding_changes_nothing(shown: Show
 @pytest.mark.parametrize("shown", EVERY)
 @torch.no_grad()
 def test_the_value_of_a_card_is_bias_plus_nodes_plus_pairs(shown: ShownAs) -> None:
-    model, batch = made(shown), batch_with_columns()
+    model, batch = all_terms(shown), batch_with_columns()
     cards = torch.tensor([[[0, 3, 1], [4, 2, -1]]]).repeat(3, 1, 1)
     values, logits = model.values(batch), model(batch, cards)
     for b, s in itertools.product(range(3), range(2)):
@@ -82,7 +82,7 @@ def test_the_value_of_a_card_is_bias_plus_nodes_plus_pairs(shown: ShownAs) -> No
 
 @torch.no_grad()
 def test_of_a_list_the_values_are_chances_and_pairs_say_nothing() -> None:
-    values = made("list").values(batch_with_columns())
+    values = all_terms("list").values(batch_with_columns())
     torch.testing.assert_close(values.node.sum(1), torch.ones(3))
     assert values.pair.eq(0).all()
     assert values.node[-1, -2:].eq(0).all()
@@ -92,7 +92,7 @@ def test_of_a_list_the_values_are_chances_and_pairs_say_nothing() -> None:
 @torch.no_grad()
 def test_only_what_a_user_saw_sways_how_another_item_is_read(shown: ShownAs) -> None:
     """One candidate's category is another: a number read beside the list's mean would show anyway."""
-    model, batch = made(shown), batch_with_columns()
+    model, batch = all_terms(shown), batch_with_columns()
     assert batch.candidate_categories is not None
     other = batch.candidate_categories.clone()
     other[:, 0] = (other[:, 0] + 1) % 4
@@ -109,7 +109,7 @@ def test_the_place_of_an_item_is_read_where_the_list_was_seen_alone() -> None:
     batch = batch_with_columns()
     elsewhere = replace(batch, position=batch.position.flip(1))  # type: ignore[union-attr]
     for shown in EVERY:
-        model = made(shown)
+        model = all_terms(shown)
         same = model.values(batch).node.equal(model.values(elsewhere).node)
         assert same == (shown != "list")
 
@@ -128,7 +128,7 @@ def test_the_place_of_an_item_is_read_where_the_list_was_seen_alone() -> None:
 @pytest.mark.parametrize("shown", EVERY)
 @torch.no_grad()
 def test_what_is_not_there_is_not_asked_for(shown: ShownAs, nothing: dict[str, Any]) -> None:
-    model, batch = made(shown, **nothing), batch_with_columns()
+    model, batch = all_terms(shown, **nothing), batch_with_columns()
     gone: dict[str, Any] = {
         name: None for name, value in nothing.items() if not value and hasattr(batch, name)
     }
@@ -140,10 +140,10 @@ def test_what_is_not_there_is_not_asked_for(shown: ShownAs, nothing: dict[str, A
 @torch.no_grad()
 def test_missing_columns_are_refused_by_name() -> None:
     with pytest.raises(InputError, match="reads 3 candidate numbers, the batch has none"):
-        made("list").values(replace(batch_with_columns(), candidate_numbers=None))
+        all_terms("list").values(replace(batch_with_columns(), candidate_numbers=None))
     fewer = batch_with_columns().pair_features[..., :1]  # type: ignore[index]
     with pytest.raises(InputError, match="reads 2 pair features, the batch has 1"):
-        made("list").values(replace(batch_with_columns(), pair_features=fewer))
+        all_terms("list").values(replace(batch_with_columns(), pair_features=fewer))
 
 
 @torch.no_grad()
@@ -154,7 +154,7 @@ def test_an_untrained_model_says_nothing_of_pairs() -> None:
 
 @torch.no_grad()
 def test_saved_weights_bring_the_scales_of_train_back() -> None:
-    model, batch = made("session"), batch_with_columns()
+    model, batch = all_terms("session"), batch_with_columns()
     again = CardValue(CONFIG, BASE, model.sizes).eval()
     again.load_state_dict(model.state_dict())
     assert again.values(batch).node.equal(model.values(batch).node)

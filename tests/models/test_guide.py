@@ -21,7 +21,7 @@ from exactk.search import Feasible, beam, greedy
 from exactk.search.steps import replay_by_steps
 from exactk.settings.config import Config, InputSizes, PairValueConfig, PolicyConfig
 from exactk.tensors import TensorBatch, arrays_of
-from made import batch_of, cards_by, random_graphs
+from small_batches import batch_of, cards_by, random_graphs
 
 SIZES = InputSizes(num_users=10, num_items=40)
 

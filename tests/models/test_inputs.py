@@ -8,7 +8,7 @@ import torch
 from exactk.errors import ConfigError, InputError
 from exactk.models.inputs import CommonVectors, InputLayer, Vectors, initialise
 from exactk.settings.config import InputSizes
-from made import complete_batch
+from small_batches import complete_batch
 
 SIZES = InputSizes(num_users=6, num_items=31, user_feature_size=2, item_feature_size=3)
 

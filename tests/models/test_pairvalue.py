@@ -11,7 +11,7 @@ import torch
 from exactk.models.pairvalue import PairValue
 from exactk.search import exact
 from exactk.settings.config import InputSizes, PairValueConfig
-from made import batch_of, complete_batch, random_graphs, valid_cards
+from small_batches import batch_of, complete_batch, random_graphs, valid_cards
 
 SIZES = InputSizes(num_users=6, num_items=31)
 CARDS = torch.tensor([[[0, 3, 1, 2], [4, 2, 0, -1]], [[2, 4, -1, -1], [1, 3, 0, 4]]])

@@ -12,7 +12,7 @@ from exactk.models.policy import Policy
 from exactk.search import Feasible, beam, distributions, greedy, log_prob, sample
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
-from made import batch_of, complete_batch, graph_of, random_graphs, valid_cards
+from small_batches import batch_of, complete_batch, graph_of, random_graphs, valid_cards
 
 SIZES = InputSizes(num_users=6, num_items=31)
 SMALL = PolicyConfig(embedding_size=4, width=8)

@@ -12,7 +12,7 @@ from exactk.errors import InputError
 from exactk.models.pairvalue import PairValue
 from exactk.models.reward import PnnReward, Reward, reward_of
 from exactk.settings.config import Config, InputSizes, RewardConfig
-from made import complete_batch
+from small_batches import complete_batch
 
 SIZES = InputSizes(num_users=6, num_items=31)
 CARDS = torch.tensor([[[0, 3, 1], [4, 2, 0]], [[2, 4, 0], [1, 3, 0]]])

@@ -31,7 +31,7 @@ from exactk.problem.rules.constraints import (
 )
 from exactk.problem.rules.decimals import scaled
 from exactk.problem.rules.files import as_toml
-from shelves import KINDS, Item, a_rule, a_shelf, columns, shelf
+from random_briefs import KINDS, Item, a_rule, a_shelf, columns, shelf
 
 mixes = st.lists(st.sampled_from(KINDS), min_size=1, max_size=4).map(tuple)
 
@@ -205,5 +205,5 @@ def test_reordering_candidates_changes_no_verdict() -> None:
 def test_variety_names_itself_and_a_card_rule_sees_whole_items() -> None:
     assert Variety("category", at_least=3).name == "at least 3 different category"
     rule = Rule(lambda card: card[0]["price"] < card[1]["price"], "ladder", on="card")  # type: ignore[arg-type, misc]
-    assert rule.pleased(columns(priced(1, 2)), 0, [0, 1])
-    assert not rule.pleased(columns(priced(1, 2)), 0, [1, 0])
+    assert rule.allows_card(columns(priced(1, 2)), 0, [0, 1])
+    assert not rule.allows_card(columns(priced(1, 2)), 0, [1, 0])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from exactk.problem.exact import cliques
 from exactk.problem.graph import is_valid_card
 from exactk.problem.rules.constraints import AtMost, Distinct, Prefer
-from shelves import KINDS, Shelf, a_shelf
+from random_briefs import KINDS, Shelf, a_shelf
 
 seeds = st.integers(0, 10**6)
 mixes = st.lists(st.sampled_from(KINDS), min_size=2, max_size=5).map(tuple)

@@ -18,7 +18,7 @@ from exactk import AtMost, Count, Distinct, InfeasibleError, Prefer, Rule, Slots
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.rules.explain import blocking_pieces, relax, why_not
 from exactk.problem.rules.sheet import Demand, RuleSheet
-from shelves import KINDS, Shelf, a_shelf, columns, times_broken
+from random_briefs import KINDS, Shelf, a_shelf, columns, times_broken
 
 SHELF: list[dict[str, Any]] = [
     {"item_id": "tv", "price": 120, "hero": True, "sale": False, "brand": "a", "colour": "black"},
@@ -60,12 +60,12 @@ def test_a_function_of_whole_cards_is_asked_of_the_best_cards_first() -> None:
         asked.append(tuple(item["item_id"] for item in card))
         return bool(sum(item["price"] for item in card) <= 90)
 
-    pleases: Any = cheap
-    card = solve(Rule(pleases, "cheap", on="card"))
+    keeps: Any = cheap
+    card = solve(Rule(keeps, "cheap", on="card"))
     assert card.items == ("pan", "lamp")
     assert card.optimal
     assert asked == [("tv", "lamp"), ("tv", "pan"), ("tv", "mug"), ("pan", "lamp")]
-    assert [c.value for c in solve(Rule(pleases, on="card"), n=3)] == [11.0, 10.0, 9.0]
+    assert [c.value for c in solve(Rule(keeps, on="card"), n=3)] == [11.0, 10.0, 9.0]
 
 
 def test_a_function_that_nothing_pleases_blocks_and_can_be_let_go() -> None:

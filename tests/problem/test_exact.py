@@ -9,7 +9,7 @@ import torch
 
 from exactk.errors import InfeasibleError
 from exactk.search import exact
-from made import batch_of, complete_batch, graph_of, random_graphs, valid_cards
+from small_batches import batch_of, complete_batch, graph_of, random_graphs, valid_cards
 
 
 def worth(node: torch.Tensor, pair: torch.Tensor, card: tuple[int, ...]) -> float:

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from exactk.search import Feasible, beam, greedy
 from exactk.search.beam import likeliest, seen_before, set_keys
-from made import TableSteps, batch_of, complete_batch, graph_of, ordered_cards, random_graphs, valid_cards
+from small_batches import (
+    TableSteps,
+    batch_of,
+    complete_batch,
+    graph_of,
+    ordered_cards,
+    random_graphs,
+    valid_cards,
+)
 
 
 def best_orders(batch: object, b: int, steps: TableSteps) -> list[tuple[tuple[int, ...], float]]:

@@ -14,7 +14,7 @@ from exactk.errors import InfeasibleError
 from exactk.search import Feasible, feasible
 from exactk.search.lookahead import cheap_bounds
 from exactk.tensors import TensorBatch
-from made import batch_of, complete_batch, graph_of, may_follow, random_graphs, valid_cards
+from small_batches import batch_of, complete_batch, graph_of, may_follow, random_graphs, valid_cards
 
 # A triangle 0-1-2 with a tail 2-3-4: from 3 or 4 no card of three can be completed.
 TAILED = graph_of(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)]).unsqueeze(0)

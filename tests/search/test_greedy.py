@@ -8,7 +8,15 @@ import torch
 
 from exactk.search import Feasible, greedy
 from exactk.search.greedy import greedy_by_weight
-from made import TableSteps, batch_of, complete_batch, graph_of, may_follow, random_graphs, valid_cards
+from small_batches import (
+    TableSteps,
+    batch_of,
+    complete_batch,
+    graph_of,
+    may_follow,
+    random_graphs,
+    valid_cards,
+)
 
 
 def test_each_choice_is_the_likeliest_allowed_one() -> None:

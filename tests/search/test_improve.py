@@ -13,7 +13,7 @@ from torch import Tensor
 from exactk.problem.graph import is_valid_card
 from exactk.search import Feasible, improve, sample
 from exactk.search.improve import Value, swaps, valid_swaps
-from made import TableSteps, batch_of, complete_batch, random_graphs, valid_cards
+from small_batches import TableSteps, batch_of, complete_batch, random_graphs, valid_cards
 
 
 def sum_of(node: Tensor, pair: Tensor) -> Value:

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from exactk.search import Feasible, distributions, log_prob, log_probabilities, sample
 from exactk.search.sample import draw
 from exactk.tensors import TensorBatch
-from made import TableSteps, batch_of, complete_batch, graph_of, ordered_cards, random_graphs, valid_cards
+from small_batches import (
+    TableSteps,
+    batch_of,
+    complete_batch,
+    graph_of,
+    ordered_cards,
+    random_graphs,
+    valid_cards,
+)
 
 TAILED = graph_of(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (1, 3)]).unsqueeze(0)  # triangles 012 and 123
 

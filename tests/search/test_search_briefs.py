@@ -22,8 +22,8 @@ from exactk.search.improve import swaps, valid_swaps
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
 from exactk_lab.bench.made import made_policy
-from made import TableSteps, batch_of
-from shelves import KINDS, Shelf, a_shelf
+from random_briefs import KINDS, Shelf, a_shelf
+from small_batches import TableSteps, batch_of
 
 mixes = st.lists(st.sampled_from(KINDS), min_size=1, max_size=3).map(tuple)
 

@@ -157,20 +157,20 @@ def build_frame(
     """Your own log: a row per shown candidate with any columns, or a row per request with lists."""
     from exactk.data.dataset import Dataset
     from exactk.data.logs import frame
-    from exactk.data.logs.told import build_faults, build_lines
+    from exactk.data.logs.report import build_faults, build_lines
 
     entities: dict[str, Any] = {
         "item_columns": column_map(item_columns), "user_columns": column_map(user_columns),
         "item_features": item_features, "user_features": user_features,
     }  # fmt: skip
-    told = _told(columns_file, column_map(columns))
+    given = _columns(columns_file, column_map(columns))
     if on_ray or impressions.is_dir():
         from exactk.scale.building import Reading, build_parts
         from exactk.scale.cluster import Placement
 
         draft = str(out.absolute().with_name(f".{out.name}.reading"))
         refuse = bad_rows == "error"
-        reading = Reading(draft, told, separator, text_ids, refuse, skip_bad)
+        reading = Reading(draft, given, separator, text_ids, refuse, skip_bad)
         with progress_bar("reading files", 100) as bar:
             found = build_parts(
                 out, impressions.absolute(), reading, Placement(on_ray, address, workers), _rules(rules),
@@ -178,7 +178,7 @@ def build_frame(
             )  # fmt: skip
     else:
         found = frame.build_frame(
-            out, impressions, told, items, users, _rules(rules), separator=separator, text_ids=text_ids,
+            out, impressions, given, items, users, _rules(rules), separator=separator, text_ids=text_ids,
             bad_rows=bad_rows, **entities,
         )  # fmt: skip
     if report is not None:
@@ -302,7 +302,7 @@ def audit(
         emit(sentence)
 
 
-def _told(path: Path | None, roles: dict[str, str]) -> Columns | dict[str, str]:
+def _columns(path: Path | None, roles: dict[str, str]) -> Columns | dict[str, str]:
     """The whole of it from a columns file, roles given beside it going first; or those roles alone."""
     from exactk.data.roles import Columns
 

@@ -174,9 +174,9 @@ def _items(
     for b, request in enumerate(requests):
         flat[b * N : b * N + len(rows[b])] = rows[b]
         for n, item_id in enumerate(request.candidates):
-            told = request.attributes.get(item_id)
-            if told and not names.isdisjoint(told):
-                sent[b * N + n] = {name: told[name] for name in names & told.keys()}
+            given = request.attributes.get(item_id)
+            if given and not names.isdisjoint(given):
+                sent[b * N + n] = {name: given[name] for name in names & given.keys()}
     items = known.item_columns(fitted).taken(flat)
     if not sent:
         return items
@@ -195,19 +195,19 @@ def _sent_items(
     item = fitted.columns.item
     for name in (*item.categories, *item.texts, *item.vectors):
         held = known.attribute(name, [int(flat[place]) for place in sent])
-        values = [told.get(name, old) for told, old in zip(sent.values(), held, strict=True)]
+        values = [given.get(name, old) for given, old in zip(sent.values(), held, strict=True)]
         if name in item.categories:
             columns[name] = pa.array([category_text(value, name) for value in values], pa.string())
         else:
             columns[name] = _sent_column(name, values, name in item.vectors)
     features = np.full((len(sent), len(fitted.item_numbers)), np.nan, np.float32)
-    for at, (place, told) in enumerate(sent.items()):
+    for at, (place, given) in enumerate(sent.items()):
         row = int(flat[place])
         if row >= 0 and known.item_features.shape[1] == features.shape[1]:
             features[at] = known.item_features[row]
         for f, name in enumerate(fitted.item_numbers.names):
-            if name in told:
-                features[at, f] = _number(told[name], name, 0)
+            if name in given:
+                features[at, f] = _number(given[name], name, 0)
     table = pa.table(columns) if columns else pa.table({"item_id": pa.nulls(len(sent))})
     return ItemColumns.of(table, fitted, features)
 

@@ -70,7 +70,7 @@ class ExactDecider:
 
 @dataclass(frozen=True, eq=False)
 class PolicyDecider:
-    """Cards written by the policy, their value told by the reward."""
+    """Cards written by the policy, their value estimated by the reward model."""
 
     decoder: CompiledDecoder
     value: LearnedValue | None

@@ -1,4 +1,4 @@
-"""Requests settled before search: what blocks one, which rules were let go; and, after it, why an item is not in.
+"""Requests that cannot be met: what blocks one, which rules were relaxed; and, after it, why an item is not in.
 
 Knows no search of its own: the exact engine proves, a learned value of cards weighs.
 """
@@ -57,10 +57,10 @@ class RuledBatch:
         )
 
 
-def settled(asked: RuledBatch, order: tuple[Any, ...], deadline: Deadline = ENDLESS) -> RuledBatch:
-    """Find the requests without a valid card; let rules go in the order given, or say what blocks.
+def with_rules_relaxed(asked: RuledBatch, order: tuple[Any, ...], deadline: Deadline = ENDLESS) -> RuledBatch:
+    """Find the requests without a valid card; relax rules in the order given, or say what blocks.
 
-    Each has an equal share of the time left; what is not settled in it stands among the errors.
+    Each has an equal share of the time left; what is not decided in it stands among the errors.
     """
     explain.check_relaxable(asked.constraints, order)
     count = len(asked.requests)
@@ -68,9 +68,9 @@ def settled(asked: RuledBatch, order: tuple[Any, ...], deadline: Deadline = ENDL
     relaxed: list[tuple[str, ...]] = [()] * count
     errors: list[InfeasibleError | OutOfTimeError | None] = [None] * count
     batch = asked.batch
-    unsettled = np.flatnonzero(~possible.found).tolist()
-    for place, b in enumerate(unsettled):
-        part = deadline.part(1 / (len(unsettled) - place))
+    unmet = np.flatnonzero(~possible.found).tolist()
+    for place, b in enumerate(unmet):
+        part = deadline.part(1 / (len(unmet) - place))
         where = f"request {b}: " if count > 1 else ""
         try:
             if not possible.proven[b] and not order:

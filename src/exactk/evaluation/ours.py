@@ -42,7 +42,7 @@ def fit_card_value(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     def attempt(setting: Setting) -> tuple[Decider, float]:
         config = configured({}, setting, budget, "best")
         trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
-        losses = [told["loss"] for told in trained.history if told.get("event") == "valid"]
+        losses = [figures["loss"] for figures in trained.history if figures.get("event") == "valid"]
         decider = decider_of(
             config, trained.models.weights, trained.sizes, int(train.view.meta.K or 1), threads=1
         )
@@ -80,9 +80,9 @@ def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
         )
         trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
         found = [
-            told["precision"]
-            for told in trained.history
-            if told.get("task") == "policy" and told.get("event") == "valid"
+            figures["precision"]
+            for figures in trained.history
+            if figures.get("task") == "policy" and figures.get("event") == "valid"
         ]
         return trained, max(found, default=float("nan"))
 
@@ -101,7 +101,7 @@ def tuned_value(train: Logs, valid: Logs, budget: Budget) -> tuple[phases.Traine
     def attempt(setting: Setting) -> tuple[tuple[phases.Trained, Config], float]:
         config = configured({"model": "pair_value"}, setting, budget)
         trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
-        losses = [told["log_loss"] for told in trained.history if told.get("event") == "valid"]
+        losses = [figures["log_loss"] for figures in trained.history if figures.get("event") == "valid"]
         return (trained, config), -min(losses, default=float("nan"))
 
     (trained, config), chosen, score = tuned(settings(train), budget, attempt)

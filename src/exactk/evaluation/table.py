@@ -296,8 +296,8 @@ def _row(
 def _weighed(precision: Float[np.ndarray, "R"], examined: Float[np.ndarray, "R"] | None) -> float | None:
     if examined is None:
         return None
-    told = ~np.isnan(precision) & ~np.isnan(examined)
-    share = weighed_hits(precision[told], examined[told])[0]
+    known = ~np.isnan(precision) & ~np.isnan(examined)
+    share = weighed_hits(precision[known], examined[known])[0]
     return None if np.isnan(share) else share
 
 

@@ -92,8 +92,8 @@ def card_value_task(model: CardValue, data: Data, batch_size: int, precision: st
 
     def validate() -> dict[str, float]:
         generator = Generator().manual_seed(0)  # the same cards are compared every time
-        told = [mean_losses(model, batch, choice, generator).cpu() for batch in data.valid_batches()]
-        return {"loss": float(ranks.gathered(torch.cat(told)).mean())}
+        losses = [mean_losses(model, batch, choice, generator).cpu() for batch in data.valid_batches()]
+        return {"loss": float(ranks.gathered(torch.cat(losses)).mean())}
 
     return Task(
         name="value",

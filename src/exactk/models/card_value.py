@@ -254,11 +254,11 @@ class CardValue(SearchableValue):
         """Of each member: its bias, what each item brings to the logged card, and how sharply the best is clicked."""
         assert batch.card is not None
         real = batch.card >= 0
-        told = []
+        found = []
         for member, values in zip(self.members, self.raw_values(batch, batch.card.clamp(min=0)), strict=True):
             pairs = values.pair * (real.unsqueeze(2) & real.unsqueeze(1))
-            told.append((values.bias, (values.node + pairs.sum(-1) / 2) * real, member.choice_scale))
-        return told  # type: ignore[return-value]
+            found.append((values.bias, (values.node + pairs.sum(-1) / 2) * real, member.choice_scale))
+        return found  # type: ignore[return-value]
 
     def member_logits(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "M B S"]:
         """What each member says of cards; only their items are read where nothing else was seen."""

@@ -31,7 +31,7 @@ Progress = Callable[[int], None]
 
 
 def scored_rows(path: Path, progress: Progress = lambda _: None, text_ids: bool = False) -> Iterator[Row]:
-    """The rows of a file with their places; `progress` is told how many bytes have been read.
+    """The rows of a file with their places; `progress` is called with how many bytes have been read.
 
     Parquet and JSON lines say what is text and what is a number, and are believed. In CSV the ids are whole numbers
     if all of them are written as such (42 or 42.0, not 042), else text; `text_ids` makes ids text in every file.
@@ -133,17 +133,17 @@ def _refuse_twins(path: Path) -> None:
 
 def _ids(path: Path, line: int, name: str, read: list[str | None], numbers: dict[str, bool]) -> list[Any]:
     """Ids of a block as numbers or text, decided by the first block; one that fits neither is refused."""
-    told = [value or None for value in read]
-    whole = [value is None or WHOLE.fullmatch(value) is not None for value in told]
+    values = [value or None for value in read]
+    whole = [value is None or WHOLE.fullmatch(value) is not None for value in values]
     if not numbers.setdefault(name, all(whole)):
-        return told
+        return values
     if not all(whole):
         bad = whole.index(False)
         raise DataError(
-            f"{path}, line {line + 1 + bad}: {name} {told[bad]!r:.80} is no whole number, as all before it were; "
+            f"{path}, line {line + 1 + bad}: {name} {values[bad]!r:.80} is no whole number, as all before it were; "
             "have ids read as text (text_ids=True)"
         )
-    return [None if value is None else int(value.removesuffix(".0")) for value in told]
+    return [None if value is None else int(value.removesuffix(".0")) for value in values]
 
 
 def _parquet_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:
@@ -177,8 +177,8 @@ def _json_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:
             except UnicodeDecodeError:
                 raise
             except (ValueError, RecursionError) as error:
-                told = "nested too deeply" if isinstance(error, RecursionError) else error
-                raise DataError(f"{where}: not JSON: {told}") from None
+                reason = "nested too deeply" if isinstance(error, RecursionError) else error
+                raise DataError(f"{where}: not JSON: {reason}") from None
             if not isinstance(row, dict):
                 raise DataError(f"{where}: expected an object, got {type(row).__name__}")
             yield where, row

@@ -16,10 +16,10 @@ from jaxtyping import Float64
 from exactk.errors import ConfigError, ExactKError, InputError, OutOfTimeError
 from exactk.problem.brief import breaks, card_worth
 from exactk.problem.candidates import Wishes
+from exactk.problem.card_rules import best_under_card_rules
 from exactk.problem.deadline import Deadline
 from exactk.problem.exact.cliques import Ranking, any_card, arranged, best, best_n
 from exactk.problem.graph import Requests
-from exactk.problem.pleasing import pleasing
 from exactk.problem.reading import (
     CandidateTable,
     Part,
@@ -319,8 +319,8 @@ def broken_preferences(rules: Constraints, requests: Requests, card: Sequence[in
         return ()
     named = zip(rules.names, rules.rules, strict=True)
     names = [name for name, rule in named if isinstance(rule, Prefer)]
-    told = zip(names, breaks(brief, 0, card), brief.worth[0].tolist(), strict=True)
-    return tuple(Broken(name, count, count * price) for name, count, price in told if count)
+    rows = zip(names, breaks(brief, 0, card), brief.worth[0].tolist(), strict=True)
+    return tuple(Broken(name, count, count * price) for name, count, price in rows if count)
 
 
 def _ranked(
@@ -334,7 +334,7 @@ def _ranked(
     limit = job.search_limit(len(requests))
     if whole:
         each = [
-            pleasing(
+            best_under_card_rules(
                 requests.one(b), scores[b : b + 1], None if pairs is None else pairs[b : b + 1], whole,
                 part.row(b).columns, job.n, limit,
             )
@@ -387,7 +387,7 @@ def _unsettled(rules: Constraints) -> str:
         return explaining.NOT_SETTLED
     names = ", ".join(rule.name for rule in rules.whole)
     return (
-        f"none of the best cards that could be asked about pleases {names}; give it more time, "
+        f"none of the best cards that could be asked about keeps {names}; give it more time, "
         "or say it with rules the engine can look into"
     )
 

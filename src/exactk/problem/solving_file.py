@@ -64,7 +64,7 @@ def solve_file(
 ) -> Iterator[Solved]:
     """Solve a CSV, JSON lines or Parquet file; `settings` go to `solve`. A request without a card ends nothing.
 
-    `progress` is told how many bytes of the file have been read. `text_ids` as in `scored_rows`.
+    `progress` is called with how many bytes of the file have been read. `text_ids` as in `scored_rows`.
     """
     requests = read_requests(path, score, progress, text_ids)
     while chunk := list(islice(requests, REQUESTS_AT_ONCE)):

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from exactk.data.logs.check import EXAMPLES, ReadReport
+from exactk.data.logs.chosen import ChosenColumns, choose_columns
 from exactk.data.logs.files import tables_of
 from exactk.data.logs.frame import Rules, sensible_impressions, write_frame
-from exactk.data.logs.settled import Settled, settled_columns
+from exactk.data.logs.report import EXAMPLES, ReadReport
 from exactk.errors import DataError
 from exactk.scale.cluster import HERE, Placement, Work, placed
 from exactk.scale.plan import JobPart, Plan, files_of, fingerprint, finished_parquet
@@ -34,7 +34,7 @@ SPACING = (
 
 @dataclass(frozen=True)
 class Reading:
-    """How every worker reads its files; plain values. `columns` is what was told, `settled` what came of it."""
+    """How every worker reads its files; plain values. `columns` is what the caller named, `chosen` what came of it."""
 
     draft: str
     columns: Any = None
@@ -42,7 +42,7 @@ class Reading:
     text_ids: bool = False
     strict: bool = False
     skip_bad: bool = False
-    settled: Mapping[str, Any] = field(default_factory=dict)
+    chosen: Mapping[str, Any] = field(default_factory=dict)
 
 
 def build_parts(
@@ -60,12 +60,12 @@ def build_parts(
     """
     files = files_of(source, ENDINGS)
     items, users = entities.pop("items", None), entities.pop("users", None)
-    settled = settled_columns(_first_usable(files, reading), reading.columns, items, users, **entities)
-    reading = replace(reading, settled=settled.to_dict())
+    chosen = choose_columns(_first_usable(files, reading), reading.columns, items, users, **entities)
+    reading = replace(reading, chosen=chosen.to_dict())
     parts = tuple(JobPart(n, str(file), 0, 0, 0, 0) for n, file in enumerate(files))
     about = {
         "files": fingerprint(files),
-        "columns": settled.columns.to_dict(),
+        "columns": chosen.columns.to_dict(),
         "reading": [reading.separator, reading.text_ids, reading.strict, reading.skip_bad],
     }
     draft = Path(reading.draft)
@@ -79,7 +79,7 @@ def build_parts(
     for part in parts:
         _add(report, _report_of(draft / part.name), part.file)
     built = write_frame(
-        out, _in_order(draft, parts), report, settled, items, users, constraints, text_ids=reading.text_ids
+        out, _in_order(draft, parts), report, chosen, items, users, constraints, text_ids=reading.text_ids
     )
     shutil.rmtree(draft)
     return built
@@ -106,11 +106,11 @@ def reader(reading: Reading) -> Work:
 
 def _keep(part: JobPart, reading: Reading, report: ReadReport) -> None:
     """Write the sensible rows of a file as they are read: memory does not grow with the file."""
-    settled = Settled.from_dict(reading.settled)
-    own_ids = _has_request_ids(part.file, settled.columns.roles)
+    chosen = ChosenColumns.from_dict(reading.chosen)
+    own_ids = _has_request_ids(part.file, chosen.columns.roles)
     with finished_parquet(Path(reading.draft) / part.name, _told(report)) as write:
         for table in sensible_impressions(
-            part.file, settled, report, reading.separator, reading.text_ids,
+            part.file, chosen, report, reading.separator, reading.text_ids,
             "error" if reading.strict else "drop",
         ):  # fmt: skip
             write(table if own_ids else _numbered(table, part.number))

@@ -21,7 +21,7 @@ from exactk.data.vocabulary import Scaling
 from exactk.errors import DataError
 from exactk.model_folder import TrainedModel
 from exactk.problem.batch import Batch
-from exactk.scale.verdicts import SettledRules
+from exactk.scale.verdicts import PrecomputedRules
 
 
 class SoundRows(NamedTuple):
@@ -37,7 +37,7 @@ class RequestTables:
 
     fitted: TrainedModel
     rules: ItemRules
-    settled: SettledRules | None
+    precomputed: PrecomputedRules | None
     item_row: RowLookup
     user_row: RowLookup
     item_index: Int64[np.ndarray, "I"]
@@ -53,7 +53,7 @@ class RequestTables:
         return cls(
             fitted=fitted,
             rules=ItemRules(fitted.constraints, model / "items.parquet"),
-            settled=None,
+            precomputed=None,
             item_row=RowLookup(items, "items.parquet", "item_id"),
             user_row=RowLookup(users, "users.parquet", "user_id"),
             item_index=np.append(vocabulary.index_items(items), 0),
@@ -62,9 +62,9 @@ class RequestTables:
             user_features=_scaled(catalogue.user_features, vocabulary.user_scaling),
         )
 
-    def with_settled_rules(self) -> RequestTables:
+    def with_precomputed_rules(self) -> RequestTables:
         """The same tables, all pairs of titles compared beforehand."""
-        return replace(self, settled=SettledRules.of(self.rules, self.fitted.catalogue))
+        return replace(self, precomputed=PrecomputedRules.of(self.rules, self.fitted.catalogue))
 
     def sound(self, table: pa.Table, card_size: Int64[np.ndarray, "R"]) -> SoundRows:
         """Which rows ask for something that can be answered."""
@@ -159,8 +159,8 @@ class RequestTables:
     def _graph(
         self, row: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]
     ) -> Bool[np.ndarray, "B N N"]:
-        if self.settled is not None:
-            return self.settled.graph(row, present)
+        if self.precomputed is not None:
+            return self.precomputed.graph(row, present)
         if self.fitted.constraints.rules:
             return self.rules.graph(row, present)
         return self.fitted.constraints.graph({}, present)

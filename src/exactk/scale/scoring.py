@@ -169,8 +169,8 @@ class Scorer:
         row = self.tables.places(combine(sound["candidates"]))
         long_way = self.tables.needs_long_way(row)
         self.seen += len(sound)
-        if self.tables.settled is None and self.seen > len(self.tables.item_index):
-            self.tables = self.tables.with_settled_rules()
+        if self.tables.precomputed is None and self.seen > len(self.tables.item_index):
+            self.tables = self.tables.with_precomputed_rules()
         answers = Answers(len(sound))
         quick = np.flatnonzero(~long_way)
         if len(quick):

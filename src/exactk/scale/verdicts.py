@@ -1,4 +1,4 @@
-"""Which items of a catalogue may share a card, settled once for all pairs: scoring asks the same pairs again and again.
+"""Which items of a catalogue may share a card, decided once for all pairs: scoring asks the same pairs again and again.
 
 Knows rules on titles, the only ones that are dear to ask; every other rule is asked as always.
 """
@@ -38,22 +38,22 @@ class TitleVerdicts:
 
 
 @dataclass(frozen=True, eq=False)
-class SettledRules:
-    """Rules of a catalogue, those on titles already settled."""
+class PrecomputedRules:
+    """Rules of a catalogue, those on titles already decided."""
 
     rest: ItemRules
     titles: tuple[TitleVerdicts, ...]
 
     @classmethod
-    def of(cls, rules: ItemRules, catalogue: Catalogue) -> SettledRules:
+    def of(cls, rules: ItemRules, catalogue: Catalogue) -> PrecomputedRules:
         """Takes seconds for thousands of titles: worth it as soon as requests outnumber items."""
-        settled = {
+        decided = {
             rule: verdicts
             for rule in rules.constraints.rules
             if isinstance(rule, TitleDistance) and (verdicts := TitleVerdicts.of(rule, catalogue)) is not None
         }
-        left = [rule for rule in rules.constraints.rules if rule not in settled]
-        return cls(ItemRules(Constraints.of(left), rules.items_file), tuple(settled.values()))
+        left = [rule for rule in rules.constraints.rules if rule not in decided]
+        return cls(ItemRules(Constraints.of(left), rules.items_file), tuple(decided.values()))
 
     def graph(
         self, row: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]

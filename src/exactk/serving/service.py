@@ -129,9 +129,9 @@ class Service:
 
     async def finished(self, work: Work) -> Any:
         """What the job gives, worked out in a thread; refused where it is not done by its deadline."""
-        return await self.settled(self.jobs, work)
+        return await self.answered(self.jobs, work)
 
-    async def settled(self, batcher: Batcher[Q, A], question: Q) -> A:
+    async def answered(self, batcher: Batcher[Q, A], question: Q) -> A:
         """The batcher's answer; where there is none, why, as a problem."""
         try:
             return await batcher.enqueue(question)

@@ -57,8 +57,8 @@ def _lists(measured: Mapping[str, Any]) -> Iterator[Finding]:
         return
     orders = {name: figures["precision"] for name, figures in found["orders"].items()}
     chance = orders["chance"]
-    told = ", ".join(f"{name} {share:.3f}" for name, share in orders.items())
-    yield Finding("NOTE", f"of the clicks of {found['lists']:,} test lists, a card of K would hold: {told}")
+    shares = ", ".join(f"{name} {share:.3f}" for name, share in orders.items())
+    yield Finding("NOTE", f"of the clicks of {found['lists']:,} test lists, a card of K would hold: {shares}")
     for name, share in found["columns"].items():
         if share > TELLTALE and chance < 0.7:
             column = name.removeprefix("-")
@@ -85,8 +85,8 @@ def _recovery(measured: Mapping[str, Any]) -> Iterator[Finding]:
     found = measured["recovery"]
     if found is None:
         return
-    told = ", ".join(f"{name} {share:.3f}" for name, share in found["whole_card"].items())
-    yield Finding("NOTE", f"every card was chosen; of {found['cards']:,} test cards found whole: {told}")
+    shares = ", ".join(f"{name} {share:.3f}" for name, share in found["whole_card"].items())
+    yield Finding("NOTE", f"every card was chosen; of {found['cards']:,} test cards found whole: {shares}")
 
 
 def _leaks(measured: Mapping[str, Any]) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ Knows typed columns, no files.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,56 +15,9 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
 from exactk.data.assemble import FAULTS, card_positions
+from exactk.data.logs.report import ReadReport
 from exactk.data.roles import MEASURED
 from exactk.data.table import SPLITS, RowLookup, combine, flatten
-
-EXAMPLES = 5
-
-
-@dataclass
-class ReadReport:
-    """What became of every row: read, kept, dropped and why, and what had to be added. `to_dict` is plain JSON."""
-
-    source: str
-    rows_read: int = 0
-    impressions: int = 0
-    dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
-    notes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    used: dict[str, list[str]] = field(default_factory=dict)
-    ignored: dict[str, str] = field(default_factory=dict)
-
-    def drop(self, reason: str, row: int, column: str, value: Any, rows: int = 1) -> None:
-        """Count a row as lost; the first few are kept as examples."""
-        _count(self.dropped, reason, {"row": row, "column": column, "value": value}, rows)
-
-    def note(self, text: str, example: Any, count: int = 1) -> None:
-        """Count something the reader should know though nothing was lost."""
-        _count(self.notes, text, example, count)
-
-    @property
-    def rows_dropped(self) -> int:
-        """All of them, for whatever reason."""
-        return sum(entry["rows"] for entry in self.dropped.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """What `--report` writes and the folder's provenance keeps."""
-        return {
-            "source": self.source,
-            "rows_read": self.rows_read,
-            "rows_dropped": self.rows_dropped,
-            "impressions": self.impressions,
-            "dropped": self.dropped,
-            "notes": self.notes,
-            "used": self.used,
-            "ignored": self.ignored,
-        }
-
-
-def _count(entries: dict[str, dict[str, Any]], key: str, example: Any, rows: int) -> None:
-    entry = entries.setdefault(key, {"rows": 0, "examples": []})
-    entry["rows"] += rows
-    if len(entry["examples"]) < EXAMPLES:
-        entry["examples"].append(example)
 
 
 @dataclass(frozen=True)
@@ -158,30 +111,32 @@ def problems(table: pa.Table) -> Iterator[Problem]:
     """At most one problem a row, the rows ascending within each kind of problem."""
     found = np.zeros(len(table), bool)
 
-    def told(column: str, wrong: Bool[np.ndarray, "R"], reason: str) -> Iterator[Problem]:
+    def of_column(column: str, wrong: Bool[np.ndarray, "R"], reason: str) -> Iterator[Problem]:
         named = column.partition(".")[2] or column
         for row in np.flatnonzero(wrong & ~found).tolist():
             yield Problem(row, named, reason, table[column][row].as_py())
         found[wrong] = True
 
     for name in ("request_id", "user_id", "candidates", "clicked"):
-        yield from told(name, _missing(table[name]), "a value is missing")
+        yield from of_column(name, _missing(table[name]), "a value is missing")
     _, counts = flatten(table["candidates"])
-    yield from told("candidates", counts == 0, "there are no candidates")
+    yield from of_column("candidates", counts == 0, "there are no candidates")
     if "propensity" in table.column_names:
         values = pc.fill_null(table["propensity"], float("nan")).to_numpy()
-        yield from told("propensity", (values <= 0) | (values > 1), "is no probability above 0 and at most 1")
+        yield from of_column(
+            "propensity", (values <= 0) | (values > 1), "is no probability above 0 and at most 1"
+        )
     if "split" in table.column_names:
         known = pc.is_in(table["split"], value_set=pa.array([*SPLITS, None], table["split"].type))
-        yield from told("split", ~_flags(known), f"is none of {', '.join(SPLITS)}")
+        yield from of_column("split", ~_flags(known), f"is none of {', '.join(SPLITS)}")
     if "clicked_item" in table.column_names:
         named = ~_missing(table["clicked_item"])
         silent = named & ~_flags(pc.fill_null(table["clicked"], False))
-        yield from told("clicked_item", silent, "an item is named though nothing was clicked")
+        yield from of_column("clicked_item", silent, "an item is named though nothing was clicked")
     for name in table.column_names:
         if name in MEASURED or name.partition(".")[0] in ("candidate", "item"):
             short = flatten(table[name])[1] != counts
-            yield from told(name, short, "its list is not as long as that of the candidates")
+            yield from of_column(name, short, "its list is not as long as that of the candidates")
     for problem in _card_problems(table):
         if not found[problem.row]:
             found[problem.row] = True
@@ -191,7 +146,7 @@ def problems(table: pa.Table) -> Iterator[Problem]:
         strange = ~_among(table, clicks, sizes, "candidates")
         rows = np.zeros(len(table), bool)
         rows[np.repeat(np.arange(len(table)), sizes)[strange]] = True
-        yield from told("clicked_items", rows, "a clicked item is not among the candidates")
+        yield from of_column("clicked_items", rows, "a clicked item is not among the candidates")
 
 
 def _card_problems(table: pa.Table) -> Iterator[Problem]:

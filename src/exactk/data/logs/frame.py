@@ -15,12 +15,13 @@ import pyarrow as pa
 from exactk.atomic import temporary_folder
 from exactk.data.dataset import Dataset
 from exactk.data.graphs import record_graphs
-from exactk.data.logs.check import ReadReport, completed, problems
+from exactk.data.logs.check import completed, problems
+from exactk.data.logs.chosen import ChosenColumns, choose_columns
 from exactk.data.logs.collected import Collected, DistinctIds
 from exactk.data.logs.columns import ID_LISTS, IDS, LONG, WIDE, ColumnReader, selected
 from exactk.data.logs.files import is_untyped, tables_of
+from exactk.data.logs.report import ReadReport
 from exactk.data.logs.rows import Piece, RequestGatherer
-from exactk.data.logs.settled import Settled, settled_columns
 from exactk.data.logs.tables import write_entities
 from exactk.data.table import Meta
 from exactk.data.writer import DatasetWriter
@@ -76,24 +77,24 @@ def build_frame(
     if bad_rows not in ("error", "drop"):
         raise InputError(f"bad_rows must be 'error' or 'drop', got {bad_rows!r}")
     report = ReadReport(str(impressions) if isinstance(impressions, str | Path) else "frame")
-    settled = settled_columns(
+    chosen = choose_columns(
         impressions, columns, items, users, item_columns, user_columns, item_features, user_features
     )
-    tables = sensible_impressions(impressions, settled, report, separator, text_ids, bad_rows)
-    return write_frame(out, tables, report, settled, items, users, constraints, text_ids=text_ids)
+    tables = sensible_impressions(impressions, chosen, report, separator, text_ids, bad_rows)
+    return write_frame(out, tables, report, chosen, items, users, constraints, text_ids=text_ids)
 
 
 def sensible_impressions(
     source: Any,
-    settled: Settled,
+    chosen: ChosenColumns,
     report: ReadReport,
     separator: str | None = None,
     text_ids: bool = False,
     bad_rows: BadRows = "drop",
 ) -> Iterator[pa.Table]:
     """Those impressions of a frame or file that can be used, a piece at a time; the report tells of the others."""
-    reader = ColumnReader(report.source, separator, text_ids, settled.columns, is_untyped(source))
-    for piece in _pieces(source, settled, reader, report):
+    reader = ColumnReader(report.source, separator, text_ids, chosen.columns, is_untyped(source))
+    for piece in _pieces(source, chosen, reader, report):
         kept = _sensible(piece, report, bad_rows)
         if len(kept):
             yield kept
@@ -103,7 +104,7 @@ def write_frame(
     out: Path | str,
     tables: Iterable[pa.Table],
     report: ReadReport,
-    settled: Settled,
+    chosen: ChosenColumns,
     items: Any = None,
     users: Any = None,
     constraints: Rules = None,
@@ -113,10 +114,10 @@ def write_frame(
     """Write a dataset folder from sensible impressions, wherever they come from; completes and returns the report."""
     rules = Constraints.of(constraints)
     meta = Meta(
-        K=settled.columns.k if settled.whole_lists else None,
+        K=chosen.columns.k if chosen.whole_lists else None,
         constraint=rules.to_dict() if rules else None,
-        columns=settled.columns.to_dict(),
-        provenance={"source": "frame", "columns": dict(settled.columns.roles), "report": None},
+        columns=chosen.columns.to_dict(),
+        provenance={"source": "frame", "columns": dict(chosen.columns.roles), "report": None},
     )
     met = {"item": DistinctIds(), "user": DistinctIds()}
     said = {"item": Collected("item"), "user": Collected("user")}
@@ -130,22 +131,22 @@ def write_frame(
             raise DataError(
                 f"{report.source}: not one of {report.rows_read} rows could be used: {_summary(report)}"
             )
-        for entity, source in ((settled.entity("item"), items), (settled.entity("user"), users)):
-            known, told = met[entity.kind].array(), said[entity.kind].table()
-            write_entities(writer, entity, source, known, told, text_ids, report)
-        settled.tell(report)
+        for entity, source in ((chosen.entity("item"), items), (chosen.entity("user"), users)):
+            known, named = met[entity.kind].array(), said[entity.kind].table()
+            write_entities(writer, entity, source, known, named, text_ids, report)
+        chosen.tell(report)
         writer.add_provenance(report=report.to_dict())
     if rules:
         record_graphs(Dataset.open(out))
     return report
 
 
-def _pieces(source: Any, settled: Settled, reader: ColumnReader, report: ReadReport) -> Iterator[Piece]:
+def _pieces(source: Any, chosen: ChosenColumns, reader: ColumnReader, report: ReadReport) -> Iterator[Piece]:
     """Typed, completed, one row per impression."""
-    columns = settled.columns
+    columns = chosen.columns
     as_text = [columns.roles.get(name, name) for name in (*ID_LISTS, *IDS)]
     gatherer = RequestGatherer(report, columns.k)
-    layout = WIDE if settled.lists else LONG
+    layout = WIDE if chosen.lists else LONG
 
     def typed() -> Iterator[tuple[int, pa.Table]]:
         for table in tables_of(source, as_text):
@@ -153,7 +154,7 @@ def _pieces(source: Any, settled: Settled, reader: ColumnReader, report: ReadRep
             first, report.rows_read = report.rows_read, report.rows_read + len(ours)
             yield first, reader.typed(ours, first)
 
-    if settled.lists:
+    if chosen.lists:
         for first, table in typed():
             rows = np.arange(first, first + len(table))
             whole = completed(table, first, report, columns.positives_only)

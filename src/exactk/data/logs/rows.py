@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
-from exactk.data.logs.check import EXAMPLES, ReadReport
 from exactk.data.logs.collected import MetBefore
+from exactk.data.logs.report import EXAMPLES, ReadReport
 from exactk.data.roles import MEASURED
 from exactk.data.table import combine
 

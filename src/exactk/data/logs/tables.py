@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactk.data.logs.check import ReadReport
+from exactk.data.logs.chosen import Entity
 from exactk.data.logs.columns import ColumnReader, renamed
 from exactk.data.logs.files import is_untyped, tables_of
-from exactk.data.logs.settled import Entity
+from exactk.data.logs.report import ReadReport
 from exactk.data.table import RowLookup, combine
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError
@@ -31,7 +31,7 @@ def write_entities(
     text_ids: bool,
     report: ReadReport,
 ) -> None:
-    """Write every item or user of `source`, and those the log met beyond it; `said` is what the log told of them."""
+    """Write every item or user of `source`, and those the log met beyond it; `said` is what the log says of them."""
     kind, key = entity.kind, f"{entity.kind}_id"
     write = writer.write_items if kind == "item" else writer.write_users
     if source is None and said is None:
@@ -65,7 +65,7 @@ def write_entities(
 
 
 def _own(said: pa.Table | None, entity: Entity, like: pa.Schema | None = None) -> pa.Table:
-    """What the log told, as a table of items or users."""
+    """What the log said, as a table of items or users."""
     assert said is not None
     if like is not None:
         lacking = [

@@ -441,7 +441,7 @@ def search_brief(
 ):  # fmt: skip
     """Fill the best cards; returns (how many were found, a bound on what was not searched, whether all was).
 
-    A card is told as the places of its picks in `position`, ascending, without what must be held.
+    A card is written as the places of its picks in `position`, ascending, without what must be held.
 
     With `first_only` any card will do, and the weights are not looked at.
     """

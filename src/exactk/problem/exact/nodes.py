@@ -122,8 +122,8 @@ def among_equals(bits, value, index, need, least, slack, taken, num_taken, other
 def search_nodes(graph, node, must, held, position, m, left, group, cap, deadline, cards, weights, fault):
     """Fill the best cards; returns (how many were found, a bound on what was not searched, whether all was).
 
-    A card is told as the places of its picks in `position`, without what must be held. Weights whose sums could
-    overflow are told in `fault`, and nothing is searched.
+    A card is written as the places of its picks in `position`, without what must be held. Weights whose sums could
+    overflow are reported in `fault`, and nothing is searched.
     """
     size = held + left
     n = len(weights)

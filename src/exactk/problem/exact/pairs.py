@@ -200,7 +200,7 @@ def search_pairs(
 ):
     """Fill the best cards; returns (how many were found, a bound on what was not searched, whether all was).
 
-    A card is told as the places of its picks in `position`, without what must be held. A pair weight that is not
+    A card is written as the places of its picks in `position`, without what must be held. A pair weight that is not
     finite or not symmetric is named in `fault`, and so is the largest where sums could overflow: nothing is searched.
     """
     size = held + left

@@ -13,7 +13,9 @@ from exactk.problem.exact.bits import compiled
 LARGEST_SUM = (
     1e300  # of the sizes of all weights on a card: bounds are sums of several such, and must stay finite
 )
-TOO_LARGE = -2  # in place of a second position, where a fault is told: no single weight is bad, their sum is
+TOO_LARGE = (
+    -2
+)  # in place of a second position, where a fault is reported: no single weight is bad, their sum is
 
 
 @compiled

@@ -67,9 +67,9 @@ def bounds(low: Any, high: Any, places: int, endless: int) -> tuple[int, int]:
     """Limits in the same whole numbers: the lower one rounded up, the upper one down."""
     context = Context(prec=60)
 
-    def told(limit: Any, rounding: str) -> int:
+    def scaled(limit: Any, rounding: str) -> int:
         whole = int(context.scaleb(Decimal(str(limit)), places).to_integral_value(rounding=rounding))
         return max(-endless, min(endless, whole))
 
-    lower = -endless if low is None else told(low, ROUND_CEILING)
-    return lower, endless if high is None else told(high, ROUND_FLOOR)
+    lower = -endless if low is None else scaled(low, ROUND_CEILING)
+    return lower, endless if high is None else scaled(high, ROUND_FLOOR)

@@ -16,10 +16,10 @@ from jaxtyping import Float64
 
 from exactk.errors import ConfigError, InfeasibleError, OutOfTimeError
 from exactk.problem.brief import card_worth
+from exactk.problem.card_rules import best_under_card_rules
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.cliques import Solutions, best
 from exactk.problem.graph import Requests
-from exactk.problem.pleasing import pleasing
 from exactk.problem.rules.columns import nearest
 from exactk.problem.rules.rule_set import Constraint, Constraints
 from exactk.problem.rules.sheet import Demand, RuleSheet
@@ -244,7 +244,7 @@ def _best_with(
     if not sheet.whole:
         return best(asked, node, pair, time_limit)
     each = [
-        pleasing(
+        best_under_card_rules(
             asked.one(b),
             node[:1],
             pair if pair is None else pair[:1],

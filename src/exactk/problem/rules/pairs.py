@@ -138,7 +138,7 @@ class Rule(Constraint):
 
     With `vectorised=True` it is called once per batch, with a's values shaped [B, N, 1] and b's [B, 1, N].
     With `on="card"` it gets the whole card, a list of items (in order of place, where there are places), and is asked
-    last: cards come by falling worth until one pleases it. Without `fields` it sees every column. It cannot be
+    last: cards come by falling worth until one keeps it. Without `fields` it sees every column. It cannot be
     written to a file.
     """
 
@@ -166,7 +166,7 @@ class Rule(Constraint):
         """Of pairs, or of whole cards."""
         return bool(self.on == "pairs")
 
-    def pleased(self, columns: Columns, b: int, card: Sequence[int]) -> bool:
+    def allows_card(self, columns: Columns, b: int, card: Sequence[int]) -> bool:
         """The function's verdict on a whole card."""
         seen = {name: column_of(columns, name, self.name) for name in self.fields or columns}
         items = [{name: values[b, p] for name, values in seen.items()} for p in card]

@@ -245,11 +245,11 @@ def _ids(pairs: list[tuple[int, Any]]) -> tuple[list[int], list[Any]]:
 def _weights(given: Any) -> tuple[int | float, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
         raise ConfigError(f'rule "slots": weights must be a list of numbers, got {given!r}')
-    told = [value.item() if isinstance(value, np.generic) else value for value in given]
-    for value in told:
+    values = [value.item() if isinstance(value, np.generic) else value for value in given]
+    for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ConfigError(f'rule "slots": weights must be finite numbers, got {value!r}')
-    return tuple(told)
+    return tuple(values)
 
 
 def _neighbours(written: Any, missing: str) -> Constraint:

@@ -36,8 +36,8 @@ class Prefer(CardRule):
         rule = self.rule
         whole_card = isinstance(rule, Constraint) and not (rule.speaks_of_pairs or isinstance(rule, CardRule))
         if not isinstance(rule, Constraint) or isinstance(rule, Prefer | Slots) or whole_card:
-            told = getattr(rule, "type", rule)
-            raise ConfigError(f'rule "prefer" takes rules on pairs, counts, totals and variety, got {told!r}')
+            kind = getattr(rule, "type", rule)
+            raise ConfigError(f'rule "prefer" takes rules on pairs, counts, totals and variety, got {kind!r}')
         self._plain("worth", whole=False)
         if self.worth is None or not 0 < self.worth < math.inf:
             raise ConfigError(f'rule "prefer": worth must be above 0, got {self.worth!r}')

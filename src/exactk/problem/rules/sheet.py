@@ -14,10 +14,10 @@ from jaxtyping import Bool, Int32, Int64
 
 from exactk.problem.brief import Brief, joined, keeps
 from exactk.problem.candidates import Wishes, wished_positions
+from exactk.problem.card_rules import best_under_card_rules
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.cliques import any_card
 from exactk.problem.graph import Requests
-from exactk.problem.pleasing import pleasing
 from exactk.problem.rules.columns import Columns
 from exactk.problem.rules.pairs import Rule
 from exactk.problem.rules.places import Slots
@@ -173,10 +173,10 @@ class RuleSheet:
     def _has_card(self, requests: Requests, whole: tuple[Rule, ...], deadline: Deadline) -> bool | None:
         if requests.card_size[0] == 0:
             empty = requests.brief is None or keeps(requests.brief, 0, ())
-            return empty and all(rule.pleased(self.columns, 0, ()) for rule in whole)
+            return empty and all(rule.allows_card(self.columns, 0, ()) for rule in whole)
         if whole:
             scores, left = np.zeros((1, len(self.present))), None if deadline is ENDLESS else deadline.left
-            ranking = pleasing(requests, scores, None, whole, self.columns, 1, left)
+            ranking = best_under_card_rules(requests, scores, None, whole, self.columns, 1, left)
             return bool(ranking.num_found[0]) or (False if ranking.optimal[0] else None)
         answer = any_card(requests, deadline)
         return bool(answer.found[0]) if answer.proven[0] else None

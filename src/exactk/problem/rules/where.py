@@ -200,8 +200,10 @@ class Where:
     ) -> Bool[np.ndarray, "B N"]:
         low, high = self.at_least, self.at_most
         if isinstance(low if low is not None else high, str):
-            told = [[_text(value) for value in row] for row in values.tolist()]
-            found = [[(low is None or low <= v) and (high is None or v <= high) for v in row] for row in told]
+            texts = [[_text(value) for value in row] for row in values.tolist()]
+            found = [
+                [(low is None or low <= v) and (high is None or v <= high) for v in row] for row in texts
+            ]
             return np.array(found, bool).reshape(values.shape)
         number = numbers(values, asked, self.field, rule, columns)
         number = as_written(values) if values.dtype.kind == "f" else number

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exactk.data.requests import Request, request_batch
-from exactk.engine.reasons import RuledBatch, card_of, settled, why_not
+from exactk.engine.reasons import RuledBatch, card_of, why_not, with_rules_relaxed
 from exactk.errors import ExactKError
 from exactk.problem.deadline import Deadline
 from exactk.problem.rules.constraints import Constraints
@@ -134,7 +134,7 @@ class Answerer:
         if batch is None:
             batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue, deadline=deadline)
         asked = RuledBatch(tuple(requests), batch, rules, fitted.catalogue)
-        asked = settled(asked, questions[0].relax, deadline)
+        asked = with_rules_relaxed(asked, questions[0].relax, deadline)
         return self._decoded(questions, asked, loaded)
 
     def _by_tables(self, questions: Sequence[Question], seconds: float) -> list[Answer | None] | None:

@@ -56,7 +56,7 @@ async def cards(service: Service, body: bytes) -> bytes:
         )
     if not MANY.match(body):
         question, inline = _question(service, await parsed(service.settings, CardRequest, body), clock)
-        found = await service.settled(service.batcher, question)
+        found = await service.answered(service.batcher, question)
         return as_json(_answered(service, question, found, inline, clock))
     many = await parsed(service.settings, ManyCards, body)
     check_size(len(many.requests), service.settings.max_requests, "requests")
@@ -70,7 +70,7 @@ async def _one_of_many(service: Service, body: Any, clock: Clock) -> dict[str, A
         asked = CardRequest.model_validate(body)
         check_within_limits(asked, service.settings)
         question, inline = _question(service, asked, clock)
-        found = await service.settled(service.batcher, question)
+        found = await service.answered(service.batcher, question)
         return _answered(service, question, found, inline, clock)
     except Exception as error:
         return logged_problem_of(error, "POST /v1/cards")

@@ -41,10 +41,10 @@ class DoorCounts:
     wrong: int = 0
     first: str = ""
 
-    def note(self, kind: str, told: str) -> None:
+    def note(self, kind: str, detail: str) -> None:
         """Count a trial that went wrong; the first is kept in words."""
         setattr(self, kind, getattr(self, kind) + 1)
-        self.first = self.first or told[:500]
+        self.first = self.first or detail[:500]
 
 
 def run(quick: bool = False, seed: int = 0) -> Report:
@@ -68,9 +68,9 @@ def tortured(trials: Trials) -> DoorCounts:
     try:
         for function, given in trials:
             counts.tried += 1
-            kind, told = worker.ask(function, given)
+            kind, detail = worker.ask(function, given)
             if kind:
-                counts.note(kind, f"{function.__name__}{given!r:.300}: {told}")
+                counts.note(kind, f"{function.__name__}{given!r:.300}: {detail}")
     finally:
         worker.end()
     return counts

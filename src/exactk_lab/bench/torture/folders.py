@@ -90,19 +90,19 @@ def _damaged(path: Path, rng: np.random.Generator) -> None:
 
 def _tampered(config: Path, rng: np.random.Generator) -> None:
     """One value of config.json replaced by an absurd one."""
-    told = json.loads(config.read_text(encoding="utf-8"))
-    places = [place for place in _places(told) if place[0] != "sha256"]
+    described = json.loads(config.read_text(encoding="utf-8"))
+    places = [place for place in _places(described) if place[0] != "sha256"]
     *way, last = places[int(rng.integers(len(places)))]
-    inner = told
+    inner = described
     for step in way:
         inner = inner[step]
     inner[last] = ABSURD[int(rng.integers(len(ABSURD)))]
-    config.write_text(json.dumps(told), encoding="utf-8")
+    config.write_text(json.dumps(described), encoding="utf-8")
 
 
-def _places(told: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    if isinstance(told, dict):
-        for name, inner in told.items():
+def _places(described: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(described, dict):
+        for name, inner in described.items():
             yield (*way, name)
             yield from _places(inner, (*way, name))
 

@@ -83,13 +83,13 @@ def nonsense(seed: int, n: int) -> str:
         "explain": True,
         "items": items,
     }
-    told = {name: value for name, value in more.items() if rng.random() < 0.3}
-    if "items" in told:
-        told["constraints"] = [rule for rule in rules if rng.random() < 0.4]
-    told.setdefault("time_limit", 2.0)
+    options = {name: value for name, value in more.items() if rng.random() < 0.3}
+    if "items" in options:
+        options["constraints"] = [rule for rule in rules if rng.random() < 0.4]
+    options.setdefault("time_limit", 2.0)
     size = one(WHOLES) if rng.random() < 0.3 else min(N, 3)
     try:
-        solve(scores, size, infeasible="return" if rng.random() < 0.5 else "raise", **told)
+        solve(scores, size, infeasible="return" if rng.random() < 0.5 else "raise", **options)
     except ExactKError as error:
         return "" if str(error) else "an error without a word"
     return ""

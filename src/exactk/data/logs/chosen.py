@@ -1,4 +1,4 @@
-"""Which columns a build will use, settled before the first row: as told, or drafted from the beginning of the log.
+"""Which columns a build will use: as the caller named them, or drafted from the beginning of the log.
 
 Knows the sources only as tables that can be looked into.
 """
@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from exactk.data.logs.check import ReadReport
 from exactk.data.logs.columns import ID_LISTS
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.files import tables_of
+from exactk.data.logs.report import ReadReport
 from exactk.data.roles import ROLES, Columns
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest
@@ -39,7 +39,7 @@ class Entity:
 
 
 @dataclass(frozen=True)
-class Settled:
+class ChosenColumns:
     """The columns in use, the layout, and why others are not used."""
 
     columns: Columns
@@ -79,13 +79,13 @@ class Settled:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> Settled:
+    def from_dict(cls, described: Mapping[str, Any]) -> ChosenColumns:
         """The way back."""
         held = {kind: tuple(names) for kind, names in described["held"].items()}
         return cls(**{**described, "columns": Columns.from_dict(described["columns"]), "held": held})
 
 
-def settled_columns(
+def choose_columns(
     source: Any,
     columns: Any = None,
     items: Any = None,
@@ -94,40 +94,39 @@ def settled_columns(
     user_columns: Mapping[str, str] | None = None,
     item_features: Sequence[str] = (),
     user_features: Sequence[str] = (),
-) -> Settled:
-    """Read what was told of the columns; guess the rest where only roles were told, or nothing."""
+) -> ChosenColumns:
+    """Take the columns the caller named; guess the rest where only roles were named, or nothing."""
     log = _beginning(source, columns)
     mappings = {"item": dict(item_columns or {}), "user": dict(user_columns or {})}
     tables = {
         kind: None if table is None else _renamed(_beginning(table), mappings[kind])
         for kind, table in (("item", items), ("user", users))
     }
-    told = _told(columns)
-    if isinstance(told, Columns):
-        settled, drafted, reasons = _with_usual_roles(told, log), False, {}
+    named = _named(columns)
+    if isinstance(named, Columns):
+        chosen, drafted, reasons = _with_usual_roles(named, log), False, {}
     else:
-        for ours in told:
+        for ours in named:
             if ours not in ROLES:
                 raise InputError(f"there is no column {ours!r} to map{nearest(ours, ROLES)}")
-        draft = draft_columns(log, tables["item"], tables["user"], told)
-        settled, drafted = draft.columns.with_roles(told), True
+        draft = draft_columns(log, tables["item"], tables["user"], named)
+        chosen, drafted = draft.columns.with_roles(named), True
         reasons = {fact.column: fact.reason for fact in draft.facts if not fact.use and fact.table == "log"}
     for kind, names in (("item", item_features), ("user", user_features)):
         if names:
-            settled = replace(settled, **{kind: replace(getattr(settled, kind), numbers=tuple(names))})
-    _check_entities(settled, log, tables)
-    return Settled(
-        settled,
-        "candidates" in settled.roles
-        or ("item_id" not in settled.roles and "item_id" not in log.column_names),
-        _ignored(settled, log, reasons),
+            chosen = replace(chosen, **{kind: replace(getattr(chosen, kind), numbers=tuple(names))})
+    _check_entities(chosen, log, tables)
+    return ChosenColumns(
+        chosen,
+        "candidates" in chosen.roles or ("item_id" not in chosen.roles and "item_id" not in log.column_names),
+        _ignored(chosen, log, reasons),
         drafted,
         mappings,
         {kind: tuple(table.column_names) for kind, table in tables.items() if table is not None},
     )
 
 
-def _told(columns: Any) -> Columns | dict[str, str]:
+def _named(columns: Any) -> Columns | dict[str, str]:
     """Everything, or roles alone."""
     if columns is None:
         return {}
@@ -185,6 +184,6 @@ def _ignored(columns: Columns, log: pa.Table, reasons: Mapping[str, str]) -> dic
     used = set(columns.roles.values())
     for _, held in columns.carriers():
         used |= set(held.names)
-    told = dict.fromkeys(columns.ignored, "as the columns say")
-    return {name: reasons.get(name) or told.get(name) or "the columns do not name it"
+    named = dict.fromkeys(columns.ignored, "as the columns say")
+    return {name: reasons.get(name) or named.get(name) or "the columns do not name it"
             for name in log.column_names if name not in used}  # fmt: skip

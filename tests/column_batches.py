@@ -10,7 +10,7 @@ import torch
 from exactk.models.card_value import CardValue
 from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig, ShownAs
 from exactk.tensors import TensorBatch
-from made import complete_batch
+from small_batches import complete_batch
 
 N = 7
 SIZES = InputSizes(
@@ -51,7 +51,7 @@ def batch_with_columns(num: int = 3, size: int = N, seed: int = 0, **sizes: Any)
     )  # fmt: skip
 
 
-def made(shown: ShownAs, config: CardValueConfig = CONFIG, **changes: Any) -> CardValue:
+def all_terms(shown: ShownAs, config: CardValueConfig = CONFIG, **changes: Any) -> CardValue:
     """Trained by nobody: nothing is zero, so that every term is seen."""
     sizes = replace(SIZES, shown=shown, **changes)
     model = CardValue(config, BASE, sizes, torch.Generator().manual_seed(0))
