@@ -24,7 +24,7 @@ from exactk.errors import InputError
 from exactk.evaluation import offpolicy
 from exactk.evaluation.jobs import MethodRun, Tell, resolve, results, run_all
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
-from exactk.evaluation.ours import OURS
+from exactk.evaluation.ours import OURS, VARIANTS
 from exactk.evaluation.second_judge import second_judge
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
 from exactk.evaluation.truth import TrueValues
@@ -35,7 +35,8 @@ from exactk.tensors import TensorBatch
 
 PROBES = ("least-seen",)  # shown to expose leaks, never counted as a way to serve anybody
 QUICK_METHODS = (
-    "random", "popularity", "least-seen", "mf-softmax", "lambdarank", "deeprank", "listwise-mhsa", "set-value", *OURS,
+    "random", "popularity", "least-seen", "mf-softmax", "lambdarank", "deeprank", "listwise-mhsa", "set-value",
+    *(name for name in OURS if name not in VARIANTS),
 )  # fmt: skip
 QUICK_ROWS = 6_000
 

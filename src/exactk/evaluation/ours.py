@@ -22,7 +22,10 @@ OURS: dict[str, str] = {
     "gattn": "exactk.evaluation.ours:fit_gattn",
     "pair-value": "exactk.evaluation.ours:fit_pair_value",
     "card-value": "exactk.evaluation.ours:fit_card_value",
+    "gattn-adversarial": "exactk.evaluation.ours:fit_adversarial",
+    "gattn-group": "exactk.evaluation.ours:fit_group",
 }
+VARIANTS = ("gattn-adversarial", "gattn-group")  # other lessons for the same policy: left out of a quick look
 RATES = (1.0, 3.0)  # times the preset's own learning rate
 
 
@@ -65,6 +68,26 @@ def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     return _written_by(trained, {**chosen, "preset": "guided"})
 
 
+def fit_adversarial(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
+    """GAttN against a discriminator that tells logged clicked cards from its own."""
+    return _fit_lesson(train, valid, budget, "GAttN + adversarial RLfD", ["training.adversarial=true"])
+
+
+def fit_group(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
+    """GAttN shown the best cards of its value and its own samples, each in proportion to how good it is there."""
+    overrides = ["reward.kind=pair", "training.group=16", "training.hill_climbing=false"]
+    return _fit_lesson(train, valid, budget, "GAttN + group targets", overrides)
+
+
+def _fit_lesson(train: Logs, valid: Logs, budget: Budget, way: str, overrides: list[str]) -> TrainedMethod:
+    """One lesson changed: of the guided policy, or of the paper's where there are ids alone."""
+    name = "guided" if train.sizes.item_feature_size else "paper"
+    chosen = settings(train)[0]
+    config = configured({}, chosen, budget, name).with_overrides(overrides)
+    trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
+    return _written_by(trained, {**chosen, "preset": name, "settings": overrides}, way=way)
+
+
 def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """GAttN that remembers what each user passed over, or not: validation knows whether pairs come again.
 
@@ -90,9 +113,11 @@ def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     return _written_by(trained, setting, score)
 
 
-def _written_by(trained: phases.Trained, chosen: Setting, score: float = math.nan) -> TrainedMethod:
+def _written_by(
+    trained: phases.Trained, chosen: Setting, score: float = math.nan, way: str = "GAttN + RLfD"
+) -> TrainedMethod:
     assert trained.models.policy is not None
-    return TrainedMethod({"GAttN + RLfD": compiled_decoder(trained.models.policy, 1)}, chosen, score)
+    return TrainedMethod({way: compiled_decoder(trained.models.policy, 1)}, chosen, score)
 
 
 def tuned_value(train: Logs, valid: Logs, budget: Budget) -> tuple[phases.Trained, Config, Setting, float]:

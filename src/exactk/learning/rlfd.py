@@ -14,8 +14,11 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from exactk.learning import losses
+from exactk.learning.adversary import told_apart
 from exactk.learning.fit import Step
+from exactk.learning.group import best_cards_of, first_of_each, group_loss, group_targets
 from exactk.models.ensemble import Ensemble
+from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.search import Feasible, sample
 from exactk.search.sample import Distributions, log_prob_of
@@ -53,12 +56,16 @@ def advantages(rewards: Float[Tensor, "B S"], baseline: Baseline) -> Float[Tenso
 
 
 class Paths(NamedTuple):
-    """Cards to walk along with gradient: the first carries the supervised loss, those with an advantage REINFORCE."""
+    """Cards to walk along with gradient: the first carries the supervised loss, those with an advantage REINFORCE,
+    those with a target the loss of a group.
+    """
 
     cards: Int[Tensor, "B P K"]
     allowed: Bool[Tensor, "B P K N"]
     advantage: Float[Tensor, "B A"] | None  # of the last A rows
-    reward: Float[Tensor, "B S"] | None  # of all samples drawn, for the report
+    reward: Float[Tensor, "B S"] | None  # of all cards judged, for the report
+    target: Float[Tensor, "B C"] | None = None  # of the last C rows
+    drawn: Int[Tensor, "B S K"] | None = None  # the policy's own samples
 
 
 def policy_step(
@@ -88,15 +95,21 @@ def policy_step(
         supervised = losses.mean_over(demonstration_loss(along, paths.cards[:, 0], config, batch), rows)
         figures["supervised_loss"] = supervised.detach()
         loss = supervised * (config.alpha if learns_from_reward else 1.0)
-    if paths.advantage is not None and paths.reward is not None:
-        A = paths.advantage.shape[1]
+    if paths.reward is not None:
+        taught = losses.reinforce_loss if paths.target is None else group_loss
+        by = paths.advantage if paths.target is None else paths.target
+        assert by is not None
+        A = by.shape[1]
         tempered = Distributions(
             log_probabilities(scores[:, -A:], paths.allowed[:, -A:], config.temperature),
             paths.allowed[:, -A:],
         )
         log_prob = log_prob_of(paths.cards[:, -A:], tempered)
-        loss = loss + (1.0 - config.alpha) * losses.reinforce_loss(log_prob, paths.advantage).mean()
+        loss = loss + (1.0 - config.alpha) * taught(log_prob, by).mean()
         figures["reward"] = paths.reward.mean()
+    if config.adversarial and reward is not None and paths.drawn is not None:
+        told = told_apart(reward, batch, paths.drawn)
+        loss, figures["discriminator_loss"] = loss + told, told.detach()
     return Step(loss, figures)
 
 
@@ -150,10 +163,18 @@ def explored_paths(
 ) -> Paths:
     """Samples of the whole batch in one roll-out, judged; those to learn from, after the path that is supervised."""
     drawn = sample(steps, feasible, config.samples, config.temperature, generator)
-    rewards = estimated_rewards(reward, batch, drawn.cards)  # B S
-    advantage = advantages(rewards, config.baseline)
     cards, allowed = drawn.cards, drawn.allowed
-    if config.hill_climbing:
+    if config.group:
+        assert isinstance(reward, PairValue)  # the settings saw to it
+        best = best_cards_of(reward, batch, config.group, generator)
+        cards, allowed = torch.cat([cards, best], dim=1), torch.cat([allowed, feasible.along(best)], dim=1)
+    rewards = estimated_rewards(reward, batch, cards)  # B S
+    advantage, target = None, None
+    if config.group:
+        target = group_targets(rewards, first_of_each(cards))
+    else:
+        advantage = advantages(rewards, config.baseline)
+    if config.hill_climbing and advantage is not None:
         best_cards, best_allowed, advantage = best_of(rewards, cards, allowed, advantage)
         # The first sample stays for the supervised path: a best one is no sample of the policy.
         first = slice(0, 1 if config.alpha > 0 and config.policy_sampling else 0)
@@ -162,7 +183,7 @@ def explored_paths(
     if config.alpha > 0 and not config.policy_sampling:
         shown = supervised_path(steps, config, batch, feasible, generator)
         cards, allowed = torch.cat([shown.cards, cards], dim=1), torch.cat([shown.allowed, allowed], dim=1)
-    return Paths(cards, allowed, advantage, rewards)
+    return Paths(cards, allowed, advantage, rewards, target, drawn.cards)
 
 
 def estimated_rewards(

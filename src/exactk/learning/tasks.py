@@ -19,6 +19,7 @@ from exactk.data.order import epoch_order, in_batches
 from exactk.data.vocabulary import Vocabulary
 from exactk.errors import DataError
 from exactk.learning import calibrate, losses, ranks
+from exactk.learning.adversary import Adversaries
 from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import Step, Task
 from exactk.learning.recorded import Fused
@@ -141,13 +142,15 @@ def policy_task(
 ) -> Task:
     """Phase 2: RLfD. Validation decodes as the recommender will, and says what `measure` and the reward make of it."""
     training = config.training
+    adversaries = None if reward is None or not training.adversarial else Adversaries(policy, reward)
+    judge = reward if adversaries is None else adversaries.discriminator
 
     def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:
         if training.demonstrations == "exact":
             assert isinstance(reward, PairValue)  # the settings saw to it
             batch = shown_the_best(reward, batch)
         with mixed_precision(data.device, training.precision), fused():
-            return policy_step(policy, reward, training, batch, progress, generator)
+            return policy_step(policy, judge, training, batch, progress, generator)
 
     fused = Fused(policy) if training.compile and data.device.type == "cuda" else nullcontext
     writer = PolicyWriter(policy, config.policy)
@@ -170,7 +173,7 @@ def policy_task(
 
     return Task(
         name="policy",
-        module=policy,
+        module=policy if adversaries is None else adversaries,
         batches=data.train_batches(training.batch_size),
         batches_per_epoch=data.train.num_batches(training.batch_size),
         loss=loss,
@@ -185,7 +188,12 @@ def policy_task(
 
 def recordable(training: TrainingConfig) -> bool:
     """Whether a step's loss is the same function of its batch from the first step to the last, and never looks."""
-    return not training.warm_start_epochs and training.demonstrations == "logged"
+    return (
+        not training.warm_start_epochs
+        and training.demonstrations == "logged"
+        and not training.group
+        and not training.adversarial
+    )
 
 
 @torch.no_grad()

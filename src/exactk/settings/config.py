@@ -230,6 +230,14 @@ class TrainingConfig(Section):
         "none", "what a reward is compared with: the mean of the other samples, or nothing"
     )
     temperature: float = setting(1.0, "of the distribution that samples are drawn from", least=1e-3)
+    group: int = setting(
+        0,
+        "of the exact best cards, which with the samples share a target by their value, in place of REINFORCE; 0: none",
+        least=0,
+    )
+    adversarial: bool = setting(
+        False, "the reward goes on learning, to tell logged clicked cards from the policy's own samples"
+    )
     warm_start_epochs: int = setting(0, "first epochs with the supervised loss alone", least=0)
     epochs: int = setting(10, EPOCHS, least=1)
     batch_size: int = setting(32, BATCH_SIZE, least=1)
@@ -256,6 +264,10 @@ class TrainingConfig(Section):
         if self.smoothing and self.target not in ("card", "clicked"):
             raise ConfigError(
                 "training.smoothing spreads a single target: set training.target to card or clicked"
+            )
+        if self.alpha == 1 and (self.group or self.adversarial):
+            raise ConfigError(
+                "training.group and training.adversarial change what rewards teach: set training.alpha below 1"
             )
         if self.demonstrations == "exact" and self.target == "clicked":
             raise ConfigError(
@@ -295,6 +307,10 @@ class Config(Section):
         super().__post_init__()
         if self.training.demonstrations == "exact" and self.reward.kind != "pair":
             raise ConfigError("training.demonstrations=exact needs a pair value: set reward.kind=pair")
+        if self.training.group and self.reward.kind != "pair":
+            raise ConfigError(
+                "training.group needs a pair value, whose best cards are found exactly: set reward.kind=pair"
+            )
         if self.pair_value.triples and self.model != "policy":
             raise ConfigError(
                 "pair_value.triples is for a policy's reward and guide: exact search knows items and pairs only"

@@ -20,6 +20,8 @@ ROWS = ("ablation_1", "ablation_2", "ablation_3", "ablation_4", "ablation_5", "a
 OWN = {
     "own_clicked": "the clicked item as target of every step",
     "own_loo": "and rewards against the other samples (leave one out)",
+    "own_adversarial": "row 7, its reward a discriminator of logged clicked cards and the policy's own",
+    "own_group": "row 7 with a pair value, its 16 best cards and the samples as one group's targets",
     "own_affinity_16": "the clicked item alone, and <p_u, q_i> of rank 16 in the scores",
     "own_affinity_128": "rank 128, decayed, twenty times as fast as the network",
     "own_smoothed": "and 0.3 of each target given to all candidates, along the shown cards",

@@ -108,6 +108,14 @@ own_loo = TrainingChoice(
         "training.baseline=leave_one_out", "reward.kind=set",
     ),
 )  # fmt: skip
+own_adversarial = TrainingChoice("paper", ("training.adversarial=true",))
+own_group = TrainingChoice(
+    "paper",
+    (
+        "reward.kind=pair", "pair_value.members=1", "pair_value.choice=1", "training.group=16",
+        "training.hill_climbing=false",
+    ),
+)  # fmt: skip
 own_affinity_16 = TrainingChoice("paper", (*_CLICKED, "policy.affinity=16", "training.learning_rate=0.003"))
 _LIKINGS = ("policy.memory=0", "policy.affinity=128", "policy.affinity_pace=20", "training.weight_decay=2")
 own_affinity_128 = TrainingChoice(
