@@ -24,6 +24,7 @@ from exactk.engine.reasons import RuledBatch, card_of, why_not, with_rules_relax
 from exactk.errors import ExactKError, InputError, MissingExtraError
 from exactk.evaluation import metrics
 from exactk.problem.batch import Batch
+from exactk.problem.given import RelaxOrder, Rules
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card
 from exactk.settings.config import Config
@@ -46,7 +47,7 @@ class Recommender:
     `config` is a preset's name or a `Config`; `constraints` are the rules of every card, the data's own if not given.
     """
 
-    def __init__(self, config: Config | str = "best", constraints: Any = None) -> None:
+    def __init__(self, config: Config | str = "best", constraints: Rules = None) -> None:
         self.config = preset(config) if isinstance(config, str) else config
         self.constraints = None if constraints is None else Constraints.of(constraints)
         self._fitted: model_folder.TrainedModel | None = None
@@ -102,10 +103,10 @@ class Recommender:
         candidates: Sequence[Any],
         k: int | None = None,
         *,
-        constraints: Any = None,
+        constraints: Rules = None,
         include: Sequence[Any] = (),
         exclude: Sequence[Any] = (),
-        relax: Sequence[Any] = (),
+        relax: RelaxOrder = (),
         attributes: Mapping[Any, Mapping[str, Any]] | None = None,
         user_features: Sequence[float] | None = None,
         explain: bool = False,
@@ -134,8 +135,8 @@ class Recommender:
         self,
         requests: Sequence[Request],
         *,
-        constraints: Any = None,
-        relax: Sequence[Any] = (),
+        constraints: Rules = None,
+        relax: RelaxOrder = (),
         explain: bool = False,
         infeasible: Literal["raise"] = "raise",
         prove_seconds: float = 0.0,
@@ -146,8 +147,8 @@ class Recommender:
         self,
         requests: Sequence[Request],
         *,
-        constraints: Any = None,
-        relax: Sequence[Any] = (),
+        constraints: Rules = None,
+        relax: RelaxOrder = (),
         explain: bool = False,
         infeasible: Literal["return"],
         prove_seconds: float = 0.0,
@@ -157,8 +158,8 @@ class Recommender:
         self,
         requests: Sequence[Request],
         *,
-        constraints: Any = None,
-        relax: Sequence[Any] = (),
+        constraints: Rules = None,
+        relax: RelaxOrder = (),
         explain: bool = False,
         infeasible: Literal["raise", "return"] = "raise",
         prove_seconds: float = 0.0,

@@ -10,8 +10,9 @@ from typing import Any, no_type_check
 import numpy as np
 import pytest
 
-from exactk.engine.sharing import current_core, shared, taken
+from exactk.engine.sharing import taken
 from exactk.problem.compiling import compiled
+from exactk.problem.threads import current_core, shared
 
 PIECES = 200_000
 

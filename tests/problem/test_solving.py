@@ -490,9 +490,9 @@ def test_no_time_at_all_gives_a_card_or_a_proof_that_comes_at_once_and_else_says
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_scores_whose_sum_overflows_are_refused_by_name(pairs: bool) -> None:
-    more = {"pair_scores": np.zeros((3, 3))} if pairs else {}
+    more: Any = {"pair_scores": np.zeros((3, 3))} if pairs else {}
     with pytest.raises(InputError, match=r"request 0: the score at position 1 is 1e\+308, .* exceed 1e\+300"):
-        solve([1.0, 1e308, 1e307], k=2, **more)  # type: ignore[arg-type]
+        solve([1.0, 1e308, 1e307], k=2, **more)
     with pytest.raises(InputError, match=r"request 1 \('b'\): the score at position 0 is -1e\+308"):
         solve("score", 1, items={"request_id": ["a", "b"], "score": [1.0, -1e308]})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Unpack, overload
 
 import numpy as np
 from jaxtyping import Float64
@@ -19,6 +19,7 @@ from exactk.problem.candidates import Wishes
 from exactk.problem.card_rules import best_under_card_rules
 from exactk.problem.deadline import Deadline
 from exactk.problem.exact.cliques import Ranking, any_card, arranged, best, best_n
+from exactk.problem.given import CardSize, Matrices, Matrix, Scores, ScoresOfMany, SolveOptions
 from exactk.problem.graph import Requests
 from exactk.problem.reading import (
     CandidateTable,
@@ -127,6 +128,63 @@ class Job:
         if self.graphs is None:
             return self.rules
         return self.rules & Allowed(padded(self.graphs[part], num_candidates))
+
+
+@overload
+def solve(
+    scores: ScoresOfMany,
+    k: CardSize | Sequence[int],
+    pair_scores: Matrices | None = None,
+    *,
+    infeasible: Literal["raise"] = "raise",
+    **options: Unpack[SolveOptions],
+) -> tuple[Card, ...]: ...
+
+
+@overload
+def solve(
+    scores: ScoresOfMany,
+    k: CardSize | Sequence[int],
+    pair_scores: Matrices | None = None,
+    *,
+    infeasible: Literal["return"],
+    **options: Unpack[SolveOptions],
+) -> tuple[Card | ExactKError, ...]: ...
+
+
+@overload
+def solve(
+    scores: Scores,
+    k: CardSize,
+    pair_scores: Matrix | None = None,
+    *,
+    infeasible: Literal["raise"] = "raise",
+    **options: Unpack[SolveOptions],
+) -> Card: ...
+
+
+@overload
+def solve(
+    scores: Scores,
+    k: CardSize,
+    pair_scores: Matrix | None = None,
+    *,
+    infeasible: Literal["return"],
+    **options: Unpack[SolveOptions],
+) -> Card | ExactKError: ...
+
+
+@overload
+def solve(
+    scores: Any,  # with items the type of the answer depends on whether they have a `request_id`
+    k: Any,
+    pair_scores: Matrices | None = None,
+    *,
+    items: Any = None,
+    n: int = 1,
+    infeasible: Literal["raise", "return"] = "raise",
+    **options: Unpack[SolveOptions],
+) -> Any: ...
 
 
 def solve(

@@ -24,10 +24,10 @@ from exactk.engine.inputs import NumpyVectors, unknown_id
 from exactk.engine.network import encoder_layer, linear
 from exactk.engine.packing import Weights, aligned, in_groups, packed, padded, part_of, plain, rounded
 from exactk.engine.pair_value.values import PairValues
-from exactk.engine.sharing import shared
 from exactk.errors import InfeasibleError
 from exactk.problem.batch import Batch
 from exactk.problem.compiling import num_cores
+from exactk.problem.threads import shared
 from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
 
 GRAIN = 4  # requests a thread takes at least

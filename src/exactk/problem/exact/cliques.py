@@ -3,9 +3,6 @@
 Knows no rules (`constraints.py` makes the requests) and no network. The searches are compiled (`clique_*.py`).
 """
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +24,7 @@ from exactk.problem.exact.exists import FOUND, OUT_OF_TIME, completable_each, ex
 from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import RequestError
+from exactk.problem.threads import shared
 
 NO_PAIRS = np.empty((0, 0, 0))
 
@@ -286,19 +284,15 @@ def _each(kernel: Any, grain: int, *arrays: Any, cores: int | None = None) -> in
     """Run `kernel` over all requests, in slices of `grain` or more on all cores; returns the sum of what it returns.
 
     Small batches run on this thread alone.
-    Threads of our own and not numba's: those abort the process when two callers meet in them.
     """
     B = len(arrays[0])
     cores = num_cores() if cores is None else min(cores, num_cores())
     if cores == 1 or 2 * grain > B:
         return int(kernel(0, B, *arrays))
     slice_size = max(grain, -(-B // (4 * cores)))
-    slices = [(first, min(first + slice_size, B)) for first in range(0, B, slice_size)]
-    jobs = [_pool(os.getpid()).submit(kernel, first, last, *arrays) for first, last in slices]
-    return sum(int(job.result()) for job in jobs)
+    slices = iter(range(0, B, slice_size))  # whoever asks is given the next one
 
+    def work(_: int) -> int:
+        return sum(int(kernel(first, min(first + slice_size, B), *arrays)) for first in slices)
 
-@lru_cache(maxsize=1)
-def _pool(process: int) -> ThreadPoolExecutor:
-    """One pool per process: a forked child must not wait for its parent's threads."""
-    return ThreadPoolExecutor(num_cores(), thread_name_prefix=f"exactk-{process}")
+    return sum(shared(cores, work))
