@@ -13,6 +13,7 @@ import pytest
 from exactk.data import Dataset
 from exactk.data.audit.audit import audit
 from exactk.data.audit.recovery import _whole
+from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.frame import from_frame
 from exactk.data.sample import sample_log
 from small_batches import complete_batch
@@ -77,7 +78,10 @@ def test_a_column_written_after_the_click_is_named_a_leak(tmp_path: Path) -> Non
     rows = SAMPLE.rows.append_column(
         "paid", pa.array(np.where(clicked, 5.0, rng.uniform(0, 1, len(clicked))))
     )
-    found = audit(from_frame(rows, path=tmp_path / "log"))
+    drafted = draft_columns(rows).columns
+    assert "paid" in drafted.ignored
+    told = drafted.to_dict() | {"ignored": [], "candidate": {"numbers": ["price", "paid"]}}
+    found = audit(from_frame(rows, told, path=tmp_path / "log"))
     assert not found["clean"]
     assert any(line.startswith("LEAK: the column 'paid' alone") for line in found["verdict"])
 

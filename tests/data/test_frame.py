@@ -277,7 +277,11 @@ def test_a_click_outside_the_card_is_a_click_of_the_list_and_noted(tmp_path: Pat
 @pytest.mark.parametrize(
     ("frame", "mapping", "message"),
     [
-        ({"user_id": ["u"], "slate": [["a"]]}, {}, "no column for 'candidates'; map one of user_id, slate"),
+        (
+            {"user_id": ["u"], "slate": [["a"]]},
+            {},
+            "no column for 'candidates'; each row is one request .*; map one of user_id, slate",
+        ),
         (
             {"user_id": ["u"], "slate": [["a"]]},
             {"candidates": "slat"},

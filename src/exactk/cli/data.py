@@ -285,7 +285,7 @@ def audit(
         emit_json(found)
         return
     rows = [
-        (name, figures["precision"], figures["hit_ratio"])
+        (name, figures["precision"], "-" if figures["hit_ratio"] is None else figures["hit_ratio"])
         for name in ("least_seen", "popularity", "chance")
         if (figures := found[name])
     ]
@@ -294,7 +294,8 @@ def audit(
     if found["lists"]:
         orders = found["lists"]["orders"].items()
         emit_table(
-            ("what holds the clicks of lists", "P@K"), [(name, held["precision"]) for name, held in orders]
+            (f"what holds the {found['lists']['judged_by']} of lists", "P@K"),
+            [(name, held["precision"]) for name, held in orders],
         )
     if found["recovery"]:
         emit_table(("what finds whole cards", "share"), found["recovery"]["whole_card"].items())

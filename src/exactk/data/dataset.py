@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Int, Int64
 
@@ -21,11 +22,12 @@ from exactk.data.fitting import fitted_columns
 from exactk.data.folder import Folder
 from exactk.data.order import epoch_order, in_batches
 from exactk.data.replay import counts_at_end
+from exactk.data.roles import NO_USER
 from exactk.data.rolling import RollingCounts
 from exactk.data.rules import ItemRules
 from exactk.data.signal import Signal, signal_of
 from exactk.data.split import Cutoffs, Method, split_rows
-from exactk.data.table import FILES, Meta
+from exactk.data.table import FILES, Meta, is_text
 from exactk.data.vocabulary import Scaling, Vocabulary
 from exactk.errors import DataError, InputError
 from exactk.problem.batch import Batch
@@ -175,7 +177,7 @@ class Dataset:
         mark_met(self.rows, index.candidate_start, index.candidates, met)
         items = np.flatnonzero(met)
         return Vocabulary(
-            user_ids=self.folder.user_ids.take(pa.array(users[:0] if user_rows else users)),
+            user_ids=_known(self.folder.user_ids.take(pa.array(users[:0] if user_rows else users))),
             item_ids=self.folder.item_ids.take(pa.array(items[:0] if item_rows else items)),
             user_scaling=Scaling.fitted(index.user_features, users) if index.user_features.shape[1] else None,
             item_scaling=Scaling.fitted(index.item_features, items) if index.item_features.shape[1] else None,
@@ -218,3 +220,8 @@ class Dataset:
         """One batch of the impressions at these places of the view; all of them by default."""
         rows = self.rows if places is None else self.rows[places]
         return self.folder.batch(rows, vocabulary, self._own_rules)
+
+
+def _known(users: pa.Array) -> pa.Array:
+    """Those that are somebody: of a log without users, nobody."""
+    return users.filter(pc.not_equal(users, NO_USER)) if is_text(users.type) else users

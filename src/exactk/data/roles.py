@@ -23,6 +23,7 @@ ROLLING = (
     "clicks_so_far", "shown_so_far", "rate_so_far", "user_clicks_so_far", "user_shown_so_far", "user_rate_so_far",
 )  # fmt: skip
 USUAL_ROLLING = ROLLING[:3]
+NO_USER = ""  # of a log without users: in no vocabulary, so that it trains what an unknown user is served
 MEASURED = ("score", "position", "reward")  # roles that hold a number for every candidate
 
 _KINDS = {

@@ -46,7 +46,7 @@ def audit(dataset: Dataset, by: Method | None = None, seed: int = 0, limit: int 
     signal = dataset.signal
     measured: dict[str, Any] = {
         "signal": {"names": list(signal.names), **asdict(signal)},
-        "lists": list_probes(history, test, limit, seed) if signal.lists else None,
+        "lists": list_probes(history, test, limit, seed) if signal.lists or signal.rewards else None,
         "recovery": card_recovery(history, test, limit, seed) if signal.positives_only else None,
         "split": {
             "by": by or default_method(dataset.folder.index, dataset.rows),
@@ -80,12 +80,12 @@ def _overlap(history: Dataset, test: Dataset) -> dict[str, float | None]:
     """Shares of test's users and cards met before."""
     index = history.folder.index
     users = np.unique(index.user[test.rows])
-    cards = card_fingerprints(test)
-    if not len(cards):
-        return {"users": None, "cards": None}
+    carded = index.card_start[1:] > index.card_start[:-1]  # a list shown whole has none
+    cards = card_fingerprints(test.take(carded[test.rows]))
+    before = card_fingerprints(history.take(carded[history.rows]))
     return {
-        "users": float(np.isin(users, index.user[history.rows]).mean()),
-        "cards": float(np.isin(cards, card_fingerprints(history)).mean()),
+        "users": float(np.isin(users, index.user[history.rows]).mean()) if len(users) else None,
+        "cards": float(np.isin(cards, before).mean()) if len(cards) else None,
     }
 
 
@@ -103,15 +103,18 @@ def _probes(history: Dataset, probed: Dataset) -> dict[str, Any]:
     mechanical: list[np.ndarray] = []
     for user, item, card, click in _requests(probed):
         times = counts.times_seen(user, item)
-        size = (card >= 0).sum(axis=1)
+        shown = (card >= 0).sum(axis=1)
+        size = np.where(shown > 0, shown, np.minimum(probed.meta.K or 0, (item >= 0).sum(axis=1)))
         for name, score in (
             ("least_seen", -times.astype(np.float64)),
             ("popularity", counts.positive_rate(item)),
             ("chance", np.zeros(item.shape)),
         ):
             hits[name].append(expected_hits(score, item >= 0, click[:, None], size)[:, 0])
-            shared[name].append(expected_hits(score, item >= 0, card, size).sum(axis=1) / size)
-        mechanical.append(_random_companions(hits["popularity"][-1], size, (item >= 0).sum(axis=1)))
+            held = expected_hits(score, item >= 0, card, size).sum(axis=1)
+            shared[name].append(held[shown > 0] / shown[shown > 0])
+        companions = _random_companions(hits["popularity"][-1], size, (item >= 0).sum(axis=1))
+        mechanical.append(companions[shown > 0])
         at_click = np.arange(item.shape[1]) == click[:, None]
         seen.append((times > 0)[(item >= 0) & ~at_click])
         clicks.append((times > 0)[at_click])

@@ -21,9 +21,15 @@ _BLOCK = 1024
 
 
 def list_probes(history: Dataset, test: Dataset, limit: int, seed: int) -> dict[str, Any] | None:
-    """Of test lists with a click, the share of their clicks that each order finds; None without such lists."""
+    """Of test lists with a click, the share of their clicks that each order finds; None without such lists.
+
+    Where nothing was ever clicked, of what they earned: rewards that are not negative.
+    """
     index = test.folder.index
-    clicked = test.take(index.click_start[test.rows + 1] > index.click_start[test.rows])
+    by_clicks = history.signal.lists > 0
+    clicked = test
+    if by_clicks:
+        clicked = test.take(index.click_start[test.rows + 1] > index.click_start[test.rows])
     if not len(clicked) or not len(history):
         return None
     if len(clicked) > limit:
@@ -32,16 +38,21 @@ def list_probes(history: Dataset, test: Dataset, limit: int, seed: int) -> dict[
         )
     hits: dict[str, list[np.ndarray]] = {}
     places: list[np.ndarray] = []
-    for batch, orders in _blocks(history, clicked):
+    for batch, orders in _blocks(history, clicked, by_clicks):
+        worth = _worth(batch, by_clicks)
+        earned = worth.sum(axis=1) > 0
         for name, score in orders.items():
-            hits.setdefault(name, []).append(_share(score, batch))
+            hits.setdefault(name, []).append(_share(score, worth, batch)[earned])
         if batch.card is not None and (batch.card >= 0).any():
-            hits.setdefault("the logged card", []).append(_on_card(batch))
-        if batch.position is not None:
-            places.append(_levels(batch)[_clicks(batch) > 0])
+            hits.setdefault("the logged card", []).append(_on_card(worth, batch)[earned])
+        if batch.position is not None and by_clicks:
+            places.append(_levels(batch)[worth > 0])
     found = {name: np.concatenate(parts) for name, parts in hits.items()}
+    if not len(found["chance"]):
+        return None
     return {
-        "lists": len(clicked),
+        "lists": len(found["chance"]),
+        "judged_by": "clicks" if by_clicks else "rewards",
         "orders": {
             name: {"precision": float(each.mean()), "error": float(each.std() / np.sqrt(len(each)))}
             for name, each in found.items()
@@ -57,21 +68,20 @@ def list_probes(history: Dataset, test: Dataset, limit: int, seed: int) -> dict[
 
 
 def _blocks(
-    history: Dataset, clicked: Dataset
+    history: Dataset, clicked: Dataset, by_clicks: bool
 ) -> Iterator[tuple[Batch, dict[str, Float64[np.ndarray, "B N"]]]]:
     """Batches, and scores of their candidates by each order: the more, the earlier."""
     vocabulary = history.vocabulary(texts=False)
-    rate = _rate_of_history(history)
+    rate = _rate_of_history(history) if by_clicks else None
     index = clicked.folder.index
-    so_far = rates_so_far(index)
+    so_far = rates_so_far(index) if by_clicks else None
     for first in range(0, len(clicked), _BLOCK):
         rows = clicked.rows[first : first + _BLOCK]
         batch = clicked.batch(vocabulary, np.arange(first, first + len(rows)))
         item = padded(rows, index.candidate_start, index.candidates, batch.item.shape[1])
-        orders = {
-            "chance": np.zeros(item.shape),
-            "popularity in train": rate[np.maximum(item, 0)],
-        }
+        orders = {"chance": np.zeros(item.shape)}
+        if rate is not None:
+            orders["popularity in train"] = rate[np.maximum(item, 0)]
         if so_far is not None:
             start = index.candidate_start[rows][:, None] + np.arange(item.shape[1])
             orders["popularity so far"] = so_far[np.minimum(start, len(so_far) - 1)].astype(np.float64)
@@ -108,28 +118,32 @@ def _known(values: Float32[np.ndarray, "B N"]) -> Float64[np.ndarray, "B N"]:
     return np.where(np.isfinite(values), values, -np.inf).astype(np.float64)
 
 
-def _clicks(batch: Batch) -> Float64[np.ndarray, "B N"]:
-    assert batch.clicks is not None
-    return batch.clicks.astype(np.float64)
+def _worth(batch: Batch, by_clicks: bool) -> Float64[np.ndarray, "B N"]:
+    """What there is to find: clicks, or what was earned."""
+    if by_clicks:
+        assert batch.clicks is not None
+        return batch.clicks.astype(np.float64)
+    assert batch.reward is not None
+    return np.maximum(np.nan_to_num(batch.reward.astype(np.float64)), 0.0)
 
 
-def _share(score: Float64[np.ndarray, "B N"], batch: Batch) -> Float64[np.ndarray, "B"]:
-    """Of each list's clicks, the share that the K of highest score would hold; ties count by chance."""
-    clicks = _clicks(batch)
-    most = int((clicks > 0).sum(axis=1).max())
-    wanted = np.argsort(-clicks, axis=1, kind="stable")[:, :most]  # B W
-    weight = np.take_along_axis(clicks, wanted, axis=1)
+def _share(
+    score: Float64[np.ndarray, "B N"], worth: Float64[np.ndarray, "B N"], batch: Batch
+) -> Float64[np.ndarray, "B"]:
+    """Of what each list was worth, the share that the K of highest score would hold; ties count by chance."""
+    most = max(1, int((worth > 0).sum(axis=1).max()))
+    wanted = np.argsort(-worth, axis=1, kind="stable")[:, :most]  # B W
+    weight = np.take_along_axis(worth, wanted, axis=1)
     finite = np.where(np.isfinite(score), score, -1e300)
     held = expected_hits(
         finite, batch.present, np.where(weight > 0, wanted, -1), batch.card_size.astype(np.int64)
     )
-    return np.asarray((held * weight).sum(axis=1) / weight.sum(axis=1))
+    return np.asarray((held * weight).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300))
 
 
-def _on_card(batch: Batch) -> Float64[np.ndarray, "B"]:
-    """The share of clicks that the logged card holds."""
-    clicks, on = _clicks(batch), _carded(batch)
-    return np.asarray((clicks * on).sum(axis=1) / clicks.sum(axis=1))
+def _on_card(worth: Float64[np.ndarray, "B N"], batch: Batch) -> Float64[np.ndarray, "B"]:
+    """The share of it that the logged card holds."""
+    return np.asarray((worth * _carded(batch)).sum(axis=1) / np.maximum(worth.sum(axis=1), 1e-300))
 
 
 def _carded(batch: Batch) -> Bool[np.ndarray, "B N"]:

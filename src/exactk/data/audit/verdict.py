@@ -58,21 +58,26 @@ def _lists(measured: Mapping[str, Any]) -> Iterator[Finding]:
     orders = {name: figures["precision"] for name, figures in found["orders"].items()}
     chance = orders["chance"]
     shares = ", ".join(f"{name} {share:.3f}" for name, share in orders.items())
-    yield Finding("NOTE", f"of the clicks of {found['lists']:,} test lists, a card of K would hold: {shares}")
+    what = found["judged_by"]
+    yield Finding("NOTE", f"of the {what} of {found['lists']:,} test lists, a card of K would hold: {shares}")
     for name, share in found["columns"].items():
         if share > TELLTALE and chance < 0.7:
             column = name.removeprefix("-")
             yield Finding(
                 "LEAK",
-                f"the column {column!r} alone finds {share:.1%} of the clicks (chance {chance:.1%}): it was probably "
+                f"the column {column!r} alone finds {share:.1%} of the {what} (chance {chance:.1%}): it was probably "
                 "written after the click; leave it out",
             )
     best = max(found["columns"].items(), key=lambda held: held[1], default=None)
     if best is not None:
-        yield Finding("NOTE", f"the best single column, {best[0]!r}, holds {best[1]:.3f} of the clicks")
+        yield Finding("NOTE", f"the best single column, {best[0]!r}, holds {best[1]:.3f} of the {what}")
     place = found["mean_place_of_click"]
     logged = max(orders.get("the order shown", 0.0), orders.get("the logged card", 0.0))
-    if place is not None and place < 0.4 and logged > 1.3 * max(chance, orders["popularity in train"]):
+    if (
+        place is not None
+        and place < 0.4
+        and logged > 1.3 * max(chance, orders.get("popularity in train", 0.0))
+    ):
         yield Finding(
             "WARNING",
             f"clicks fall near the top of the lists (mean place {place:.2f}, the middle is 0.5): the order shown finds "
@@ -119,12 +124,18 @@ def _popularity(measured: Mapping[str, Any]) -> Iterator[Finding]:
     probe, chance = measured["popularity"], measured["chance"]
     if probe is None or chance is None:
         return
+    ratio = probe["hit_ratio"]
     yield Finding(
         "NOTE",
-        f"popularity alone (clicks per showing in train) scores P@K {probe['precision']:.3f}, HR@K "
-        f"{probe['hit_ratio']:.3f} (chance {chance['precision']:.3f}): what personalised models must beat",
+        f"popularity alone (clicks per showing in train) scores P@K {probe['precision']:.3f}"
+        f"{'' if ratio is None else f', HR@K {ratio:.3f}'} (chance {chance['precision']:.3f}): what personalised "
+        "models must beat",
     )
-    if not measured["lists"] and abs(probe["hit_ratio"] - probe["hit_ratio_of_random_companions"]) < 0.01:
+    if (
+        ratio is not None
+        and not measured["lists"]
+        and abs(probe["hit_ratio"] - probe["hit_ratio_of_random_companions"]) < 0.01
+    ):
         yield Finding(
             "NOTE",
             "the companions of the clicked item look drawn at random (HR@K follows from P@K): this log can rank "
@@ -135,6 +146,8 @@ def _popularity(measured: Mapping[str, Any]) -> Iterator[Finding]:
 def _labels(measured: Mapping[str, Any]) -> Iterator[Finding]:
     train = measured["labels"]["train"]
     rate = train["clicked"]
+    if rate == 0 and measured["signal"]["names"]:
+        return  # rewards teach, too
     if rate is None or rate == 0:
         yield Finding("WARNING", "no card of train was clicked: there is nothing to learn from")
     elif rate == 1 and not (measured["recovery"] or measured["lists"]):
@@ -143,7 +156,7 @@ def _labels(measured: Mapping[str, Any]) -> Iterator[Finding]:
         )
     elif rate < 0.001:
         yield Finding("WARNING", f"only {rate:.3%} of the cards of train were clicked: expect a noisy reward")
-    elif not measured["recovery"]:
+    elif not measured["recovery"] and not (measured["lists"] and rate == 1):
         yield Finding("NOTE", f"{rate:.1%} of the cards of train were clicked")
 
 

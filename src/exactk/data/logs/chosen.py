@@ -15,6 +15,7 @@ import pyarrow as pa
 from exactk.data.logs.columns import ID_LISTS
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.files import tables_of
+from exactk.data.logs.recognised import key_of, named_ids
 from exactk.data.logs.report import ReadReport
 from exactk.data.roles import ROLES, Columns
 from exactk.errors import DataError, InputError
@@ -67,7 +68,12 @@ class ChosenColumns:
             for kind in ("numbers", "categories", "texts", "vectors")
             if (names := getattr(held, kind))
         }
-        report.used = roles | features
+        keys = {
+            f"{kind}_id of the table of {kind}s": [held[f"{kind}_id"]]
+            for kind, held in self.mappings.items()
+            if f"{kind}_id" in held
+        }
+        report.used = roles | keys | features
         report.ignored = dict(self.ignored)
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,6 +118,13 @@ def choose_columns(
         draft = draft_columns(log, tables["item"], tables["user"], named)
         chosen, drafted = draft.columns.with_roles(named), True
         reasons = {fact.column: fact.reason for fact in draft.facts if not fact.use and fact.table == "log"}
+    for kind, table in tables.items():
+        ours = f"{kind}_id"
+        if table is None or ours in table.column_names:
+            continue
+        if key := key_of(table, ours, *named_ids(log, chosen.roles, kind)):
+            mappings[kind][ours] = key
+            tables[kind] = _renamed(table, {ours: key})
     for kind, names in (("item", item_features), ("user", user_features)):
         if names:
             chosen = replace(chosen, **{kind: replace(getattr(chosen, kind), numbers=tuple(names))})

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exactk.data.categories import category_texts
+from exactk.data.logs.guess import FLAG_TEXTS, SPLIT_NAMES
 from exactk.data.roles import MEASURED, Columns
 from exactk.data.table import combine, flatten, is_list, is_text
 from exactk.errors import DataError, InputError
@@ -69,7 +70,7 @@ def selected(table: pa.Table, columns: Columns, layout: Sequence[str], source: s
     for ours in REQUIRED_LONG if "item_id" in layout else REQUIRED_WIDE:
         if ours not in used:
             raise DataError(
-                f"{source}: no column for {ours!r}; map one of {', '.join(table.column_names)} to it, "
+                f"{source}: no column for {ours!r}; {_WANTED[ours]}; map one of {', '.join(table.column_names)} to it, "
                 f"as in {ours}={table.column_names[0] if table.column_names else '...'}"
             )
     for carrier, held in columns.carriers():
@@ -81,9 +82,17 @@ def selected(table: pa.Table, columns: Columns, layout: Sequence[str], source: s
     return table.select(list(used.values())).rename_columns(list(used))
 
 
+_ZONE = r"\d(Z|[+-]\d{2}:?\d{2})$"
 WRITTEN_WHOLE = r"^(0|-?[1-9]\d{0,17})(\.0)?$"
-REQUIRED_WIDE = ("user_id", "candidates")
-REQUIRED_LONG = ("request_id", "user_id", "item_id")
+REQUIRED_WIDE = ("candidates",)
+REQUIRED_LONG = ("request_id", "item_id")
+
+
+_WANTED = {
+    "request_id": "rows of one request must share an id (where there is none, make one, say of user and time)",
+    "item_id": "each row is one shown candidate",
+    "candidates": "each row is one request with a list of candidates (or, with item_id, one shown candidate)",
+}
 
 
 class ColumnReader:
@@ -100,7 +109,10 @@ class ColumnReader:
         """`untyped`: the cells of the source, a CSV file, do not say what is text and what is a number."""
         self.source, self.text_ids, self._untyped = source, text_ids, untyped
         self._separator = separator
+        self._separators: dict[str, str] = {}
         self._id_types: dict[str, pa.DataType] = {}
+        self._whole_moments: bool | None = None
+        self._lists = False
         self._kinds = {
             f"{carrier}.{name}": kind
             for carrier, held in (columns or Columns()).carriers()
@@ -110,6 +122,7 @@ class ColumnReader:
 
     def typed(self, table: pa.Table, first_row: int) -> pa.Table:
         """The same table, ids as int64 or text, lists as lists, flags as booleans."""
+        self._lists = "candidates" in table.column_names
         columns = {name: self._column(name, combine(table[name]), first_row) for name in table.column_names}
         return pa.table(columns)
 
@@ -117,7 +130,15 @@ class ColumnReader:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if name in self._kinds:
-            return self._feature(name, self._kinds[name], column, first_row)
+            kind = self._kinds[name]
+            listed = (
+                self._lists
+                and is_text(column.type)
+                and name.partition(".")[0] in (*MEASURED, "candidate", "item")
+            )
+            if listed and kind in ("numbers", "categories"):
+                column = self._split_text(name, column, first_row)
+            return self._feature(name, kind, column, first_row)
         if name in ID_LISTS:
             return self._id_list(name, column, first_row)
         if name in IDS:
@@ -133,6 +154,8 @@ class ColumnReader:
             return self._moment(column, first_row)
         if name == "features":
             return self._numbers(name, column, first_row)
+        if name == "split" and is_text(column.type):
+            return _renamed_values(column, SPLIT_NAMES)
         return column
 
     def _feature(self, name: str, kind: str, column: pa.Array, first_row: int) -> pa.Array:
@@ -142,7 +165,8 @@ class ColumnReader:
         if kind == "vectors":
             return self._numbers(name, column, first_row)
         if kind == "texts":
-            return column
+            labels = is_list(column.type) and pa.types.is_integer(column.type.value_type)
+            return column.cast(pa.list_(pa.string())) if labels else column
         if is_list(column.type):
             values, lengths = flatten(column)
             return _lists(lengths, self._feature(name, kind, values, first_row), column)
@@ -174,16 +198,9 @@ class ColumnReader:
         """Lists out of text: 1,2,3 or [1 2 3] or a|b, or quoted as Python and JSON do. Empty text, empty list."""
         if _has_quotes(column):
             return self._quoted(name, column, first_row)
-        bare = pc.replace_substring_regex(column, r"^\s*[\[(]|[\])]\s*$", "")
-        if self._separator is None:
-            used = (one for one in _SEPARATORS if pc.any(pc.match_substring(bare, one)).as_py())
-            self._separator = next(used, None)
-        values, lengths = flatten(pc.split_pattern(bare, self._separator or ","))
-        trimmed = pc.utf8_trim_whitespace(values)
-        kept = pc.not_equal(trimmed, "").to_numpy(zero_copy_only=False)
-        owner = np.repeat(np.arange(len(lengths)), lengths)
-        counts = np.bincount(owner[kept], minlength=len(lengths))
-        return _lists(counts, trimmed.filter(pa.array(kept)), column)
+        if name not in self._separators:
+            self._separators[name] = self._separator or separator_of(column)
+        return split_lists(column, self._separators[name])
 
     def _quoted(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         read: list[Any] = []
@@ -249,28 +266,39 @@ class ColumnReader:
     def _flag(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
             return column.cast(pa.bool_())
-        numbers = self._cast(name, column, pa.float64(), first_row)
-        wrong = pc.fill_null(pc.and_(pc.not_equal(numbers, 0), pc.not_equal(numbers, 1)), False)
-        if pc.any(wrong).as_py():
+        flags = flags_of(column)
+        if flags is None:
+            known = pa.array(list(FLAG_TEXTS)) if is_text(column.type) else pa.array([0.0, 1.0])
+            held = pc.utf8_lower(pc.utf8_trim_whitespace(column)) if is_text(column.type) else self._cast(
+                name, column, pa.float64(), first_row
+            )  # fmt: skip
+            wrong = pc.and_(pc.invert(pc.is_in(held, value_set=known)), column.is_valid())
             row = int(np.flatnonzero(wrong.to_numpy(zero_copy_only=False))[0])
             raise DataError(
                 f"{self.source}: row {first_row + row}, column '{name}': {column[row].as_py()!r} is neither "
                 "true nor false, 0 nor 1"
             )
-        return pc.equal(numbers, 1)
+        return pa.array(flags, mask=column.is_null().to_numpy(zero_copy_only=False))
 
     def _moment(self, column: pa.Array, first_row: int) -> pa.Array:
         """Whole numbers stay; fractions of seconds become microseconds, text an ISO date and time."""
         kind = column.type
-        if pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_null(kind):
-            return column.cast(pa.int64()) if pa.types.is_null(kind) else column
+        if pa.types.is_timestamp(kind):
+            return column.cast(pa.timestamp("us", kind.tz), safe=False)  # of nanoseconds the last three go
+        if pa.types.is_integer(kind) or pa.types.is_null(kind):
+            return column.cast(pa.int64())
         if pa.types.is_floating(kind):
-            if _whole(column):
-                return column.cast(pa.int64())
+            whole = _whole(column) if self._whole_moments is None else self._whole_moments
+            self._whole_moments = whole
+            if whole:
+                return pc.floor(column).cast(pa.int64())
             return pc.round(pc.multiply(column, 1e6)).cast(pa.int64()).cast(pa.timestamp("us"))
         if pa.types.is_date(kind):
             return column.cast(pa.timestamp("us"))
-        return self._cast("timestamp", column, pa.timestamp("us"), first_row)
+        if is_text(kind) and pc.all(pc.match_substring_regex(column.drop_null(), r"^-?\d{5,}$")).as_py():
+            return column.cast(pa.int64())
+        zoned = is_text(kind) and pc.any(pc.match_substring_regex(column, _ZONE)).as_py()
+        return self._cast("timestamp", column, pa.timestamp("us", "UTC" if zoned else None), first_row)
 
     def _numbers(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         if is_text(column.type):
@@ -288,6 +316,51 @@ class ColumnReader:
                 f"{self.source}: row {first_row + bad}, column '{name.partition('.')[2] or name}': "
                 f"{column[bad].as_py()!r} does not read as {wanted}"
             ) from error
+
+
+def flags_of(column: pa.Array) -> np.ndarray | None:
+    """True or false of every value, a missing one false; None where some are neither (nor 0, 1, or words for them)."""
+    kind = column.type
+    if is_text(kind):
+        words = pc.utf8_lower(pc.utf8_trim_whitespace(column))
+        known = list(FLAG_TEXTS)
+        places = pc.index_in(words, value_set=pa.array(known))
+        if places.null_count > column.null_count:
+            return None
+        truths = pa.array([FLAG_TEXTS[word] for word in known])
+        held = truths.take(places)
+    elif pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        held = column.cast(pa.bool_())
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        known = pc.is_in(column.cast(pa.float64()), value_set=pa.array([0.0, 1.0, None, float("nan")]))
+        if not pc.all(known).as_py() and len(column):
+            return None
+        held = pc.equal(column, 1)
+    else:
+        return None
+    return np.asarray(pc.fill_null(held, False).to_numpy(zero_copy_only=False), bool)
+
+
+def separator_of(column: pa.Array) -> str:
+    """What parts the members of lists that are written as text."""
+    bare = pc.replace_substring_regex(column, r"^\s*[\[(]|[\])]\s*$", "")
+    return next((one for one in _SEPARATORS if pc.any(pc.match_substring(bare, one)).as_py()), ",")
+
+
+def split_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
+    """Lists out of texts such as 1,2,3 or [1 2 3] or a|b."""
+    bare = pc.replace_substring_regex(column, r"^\s*[\[(]|[\])]\s*$", "")
+    values, lengths = flatten(pc.split_pattern(bare, separator or separator_of(column)))
+    trimmed = pc.utf8_trim_whitespace(values)
+    kept = pc.not_equal(trimmed, "").to_numpy(zero_copy_only=False)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    counts = np.bincount(owner[kept], minlength=len(lengths))
+    return _lists(counts, trimmed.filter(pa.array(kept)), column)
+
+
+def _renamed_values(column: pa.Array, names: Mapping[str, str]) -> pa.Array:
+    places = pc.index_in(column, value_set=pa.array(list(names)))
+    return pc.coalesce(pa.array(list(names.values())).take(places), column.cast(pa.string()))
 
 
 def _lists(lengths: np.ndarray, values: pa.Array, like: pa.Array) -> pa.Array:

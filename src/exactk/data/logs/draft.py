@@ -15,25 +15,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
-from exactk.data.logs.columns import ID_LISTS, LONG, WIDE
+from exactk.data.logs.columns import ID_LISTS, flags_of
 from exactk.data.logs.files import tables_of
 from exactk.data.logs.guess import (
-    ROLE_NAMES,
     SUGGESTED_K,
+    finds_every_click,
     ignored_by_name,
     is_category_name,
     is_outcome,
     is_running_number,
     is_text_name,
-    plain_name,
-    role_fits,
     words,
 )
-from exactk.data.roles import MEASURED, Columns, FeatureColumns
-from exactk.data.table import combine, flatten, is_list, is_text
+from exactk.data.logs.recognised import codes_of, in_lists, key_of, named_ids, plain_values, recognised
+from exactk.data.roles import Columns, FeatureColumns
+from exactk.data.table import flatten, is_list, is_text
 
 _ENOUGH = 50  # rows of items met before, to believe that a column is constant within them
 _MOSTLY_DISTINCT = 0.5
+_OUTCOME = "it differs only where something was clicked: an outcome, unknown when a card is chosen"
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,13 @@ def draft_columns(
     roles: Mapping[str, str] | None = None,
 ) -> Draft:
     """Guess from (the beginning of) a log and the tables of items and users beside it; `roles` are known already."""
-    reading = _Log(log, dict(roles or {}))
+    reading = _Log(log, dict(roles or {}), items, users)
     found = list(reading.guesses())
     for name, table in (("item", items), ("user", users)):
         if table is not None:
-            found += _entity_guesses(name, table)
+            found += _entity_guesses(
+                name, table, key_of(table, f"{name}_id", *named_ids(reading.table, reading.roles, name))
+            )
     uses: dict[tuple[str, str], list[str]] = {}
     for fact in found:
         carrier, _, kind = fact.use.partition(".")
@@ -107,33 +109,27 @@ def draft_columns(
         )
     }  # fmt: skip
     ignored = tuple(fact.column for fact in found if not fact.use and fact.table == "log")
-    columns = Columns(roles=reading.roles, ignored=ignored, k=reading.card_size(), **features)
+    columns = Columns(
+        roles=reading.roles, ignored=ignored, k=reading.card_size(), positives_only=reading.positives_only,
+        **features,
+    )  # fmt: skip
     return Draft(columns, tuple(found))
 
 
 class _Log:
     """One log, rows or lists, seen as candidates of requests."""
 
-    def __init__(self, table: pa.Table, roles: dict[str, str]) -> None:
-        self.table = table
-        names = table.column_names
-        self.lists = "candidates" in roles or "candidates" in names
-        layout = WIDE if self.lists else LONG
-        self.roles = {ours: theirs for ours, theirs in roles.items() if theirs in names}
-        for ours in layout:
-            for name in names:
-                free = ours not in self.roles and name not in self.roles.values()
-                # Its very name is a role's: whether its values are right is for the reader to say.
-                named = name == ours and ours not in MEASURED
-                if free and (
-                    named or (plain_name(name) in ROLE_NAMES[ours] and role_fits(ours, combine(table[name])))
-                ):
-                    self.roles[ours] = name
+    def __init__(
+        self, table: pa.Table, roles: dict[str, str], items: pa.Table | None, users: pa.Table | None
+    ) -> None:
+        found = recognised(table, roles, items, users)
+        self.written, self.table = table, found.table
+        self.lists, self.roles, self.positives_only = found.lists, found.roles, found.positives_only
         self._sizes = self._list_sizes()
         self.request = np.repeat(np.arange(len(self._sizes)), self._sizes)
-        items = self._role("candidates" if self.lists else "item_id")
-        flat = flatten(items)[0] if self.lists and items is not None and is_list(items.type) else items
-        self.item = None if flat is None or self._order is None else _codes(flat)[self._order]
+        ids = self._role("candidates" if self.lists else "item_id")
+        flat = flatten(ids)[0] if self.lists and ids is not None and is_list(ids.type) else ids
+        self.item = None if flat is None or self._order is None else codes_of(flat)[self._order]
         self.clicked = self._clicks()
 
     def card_size(self) -> int | None:
@@ -145,18 +141,15 @@ class _Log:
         """One for every column of the log."""
         names = {theirs: ours for ours, theirs in self.roles.items()}
         for name in self.table.column_names:
-            column = combine(self.table[name])
-            if pa.types.is_dictionary(column.type):
-                column = column.cast(column.type.value_type)
-            fact = _fact("log", name, column)
+            fact = _fact("log", name, plain_values(self.written[name]))
             if name in names:
                 yield replace(fact, use=names[name])
                 continue
-            use, reason = self._use(name, column)
+            use, reason = self._use(name, plain_values(self.table[name]))
             yield replace(fact, use=use, reason=reason)
 
     def _role(self, ours: str) -> pa.Array | None:
-        return combine(self.table[self.roles[ours]]) if ours in self.roles else None
+        return plain_values(self.table[self.roles[ours]]) if ours in self.roles else None
 
     def _list_sizes(self) -> Int64[np.ndarray, "R"]:
         """Candidates of each request; `_order` brings flat values into the order of requests."""
@@ -169,15 +162,21 @@ class _Log:
             self._order = np.arange(int(sizes.sum()))
             return sizes
         requests = self._role("request_id")
-        code = _codes(requests) if requests is not None else np.arange(len(self.table))
+        code = codes_of(requests) if requests is not None else np.arange(len(self.table))
         self._order = np.argsort(code, kind="stable")
         return np.bincount(code).astype(np.int64)
 
     def _clicks(self) -> Bool[np.ndarray, "C"] | None:
-        column = self._role("clicked")
-        if self.lists or column is None:
+        """Which candidates were clicked, in the order of requests; None where no column says."""
+        if not self.lists:
+            column = self._role("clicked")
+            flags = None if column is None else flags_of(column)
+            return None if flags is None else np.asarray(flags[self._order])
+        clicks = self._role("clicked_items" if "clicked_items" in self.roles else "clicked_item")
+        offered = self._role("candidates")
+        if clicks is None or offered is None or not is_list(offered.type):
             return None
-        return np.asarray(_numbers(column)[self._order] > 0)
+        return in_lists(clicks, offered)
 
     def _use(self, name: str, column: pa.Array) -> tuple[str, str]:
         """A use, such as "candidate.numbers", or none and the reason."""
@@ -188,13 +187,16 @@ class _Log:
             return "", "its lists are not as long as the candidates'"
         if len(pc.unique(flat.drop_null())) < 2 if not is_list(flat.type) else False:
             return "", "it holds one value only"
-        if not of_request and not is_list(flat.type) and is_running_number(flat):
-            return "", "it numbers the rows"
-        if self.clicked is not None and not of_request and is_outcome(flat, self.clicked):
-            return (
-                "",
-                "it differs only where something was clicked: an outcome, unknown when a card is chosen",
-            )
+        if not is_list(flat.type) and is_running_number(flat):
+            return "", "it numbers the requests" if of_request else "it numbers the rows"
+        if self.clicked is not None and not of_request:
+            if is_outcome(flat, self.clicked):
+                return "", _OUTCOME
+            if finds_every_click(flat, self.clicked, self._sizes):
+                return (
+                    "",
+                    "alone it finds nearly every click: surely known only afterwards; say what it is if not",
+                )
         carrier = "context" if of_request else self._carrier(flat)
         kind, reason = _kind(name, flat, carrier, self._carriers(carrier))
         return (f"{'item' if kind in ('texts', 'vectors') else carrier}.{kind}" if kind else ""), reason
@@ -209,7 +211,7 @@ class _Log:
         ordered = column.take(pa.array(self._order))
         if is_list(column.type):
             return ordered, False
-        code = _codes(ordered)
+        code = codes_of(ordered)
         starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
         constant = (
             bool((code == np.repeat(code[starts], self._sizes)).all()) and int(self._sizes.max(initial=0)) > 1
@@ -221,7 +223,7 @@ class _Log:
         if self.item is None or is_list(flat.type):
             return "item" if is_list(flat.type) else "candidate"
         order = np.argsort(self.item, kind="stable")
-        item, code = self.item[order], _codes(flat)[order]
+        item, code = self.item[order], codes_of(flat)[order]
         again = item[1:] == item[:-1]
         return "item" if again.sum() >= _ENOUGH and (code[1:] == code[:-1])[again].all() else "candidate"
 
@@ -231,15 +233,12 @@ class _Log:
         return len(np.unique(self.item))
 
 
-def _entity_guesses(kind: str, table: pa.Table) -> Iterable[Fact]:
-    key = f"{kind}_id"
+def _entity_guesses(kind: str, table: pa.Table, key: str | None) -> Iterable[Fact]:
     for name in table.column_names:
-        column = combine(table[name])
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
+        column = plain_values(table[name])
         fact = _fact(f"{kind}s", name, column)
-        if name in (key, "features") or plain_name(name) in ROLE_NAMES[key]:
-            yield replace(fact, use=key if name != "features" else "features")
+        if name in (key, "features"):
+            yield replace(fact, use=f"{kind}_id" if name != "features" else "features")
             continue
         if reason := ignored_by_name(name):
             yield replace(fact, reason=reason)
@@ -259,7 +258,7 @@ def _kind(name: str, values: pa.Array, carrier: str, carriers: int) -> tuple[str
     """numbers, categories, texts or vectors; or nothing, and why."""
     kind = values.type
     if is_list(kind):
-        return _list_kind(values)
+        return _list_kind(name, values)
     if pa.types.is_boolean(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "numbers", ""
     distinct = len(pc.unique(values.drop_null()))
@@ -276,10 +275,12 @@ def _kind(name: str, values: pa.Array, carrier: str, carriers: int) -> tuple[str
     return ("", "nearly every value is different") if rare else ("categories", "")
 
 
-def _list_kind(values: pa.Array) -> tuple[str, str]:
+def _list_kind(name: str, values: pa.Array) -> tuple[str, str]:
     flat, sizes = flatten(values)
     if is_text(flat.type):
         return "texts", ""
+    if pa.types.is_integer(flat.type) and (is_category_name(name) or is_category_name(name.rstrip("s"))):
+        return "texts", ""  # a bag of labels
     if pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type):
         known = sizes[sizes > 0]
         if len(known) and (known == known[0]).all():
@@ -295,21 +296,3 @@ def _fact(table: str, name: str, column: pa.Array) -> Fact:
     if pa.types.is_floating(column.type):
         missing += int(pc.sum(pc.fill_null(pc.is_nan(column), False)).as_py() or 0)
     return Fact(table, name, str(column.type), missing / max(1, len(column)), len(pc.unique(column)), "")
-
-
-def _codes(column: pa.Array) -> Int64[np.ndarray, "R"]:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    return np.asarray(
-        column.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False), np.int64
-    )
-
-
-def _numbers(column: pa.Array) -> np.ndarray:
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    try:
-        cast: Any = pc.fill_null(column.cast(pa.float64()), 0.0)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return np.zeros(len(column))
-    return np.asarray(cast.to_numpy(zero_copy_only=False))

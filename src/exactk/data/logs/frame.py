@@ -23,6 +23,7 @@ from exactk.data.logs.files import is_untyped, tables_of
 from exactk.data.logs.report import ReadReport
 from exactk.data.logs.rows import Piece, RequestGatherer
 from exactk.data.logs.tables import write_entities
+from exactk.data.roles import NO_USER
 from exactk.data.table import Meta
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError, InputError
@@ -152,7 +153,7 @@ def _pieces(source: Any, chosen: ChosenColumns, reader: ColumnReader, report: Re
         for table in tables_of(source, as_text):
             ours = selected(table, columns, layout, reader.source)
             first, report.rows_read = report.rows_read, report.rows_read + len(ours)
-            yield first, reader.typed(ours, first)
+            yield first, _with_user(reader.typed(ours, first), report)
 
     if chosen.lists:
         for first, table in typed():
@@ -162,6 +163,16 @@ def _pieces(source: Any, chosen: ChosenColumns, reader: ColumnReader, report: Re
         return
     for piece in gatherer.requests(typed()):
         yield piece._replace(table=completed(piece.table, 0, report, columns.positives_only))
+
+
+def _with_user(table: pa.Table, report: ReadReport) -> pa.Table:
+    """A log need not say who asked."""
+    if "user_id" in table.column_names:
+        return table
+    report.note(
+        "a row without a user: no column says who asked, so nobody's taste is learned", None, len(table)
+    )
+    return table.append_column("user_id", pa.array([NO_USER] * len(table), pa.string()))
 
 
 def _sensible(piece: Piece, report: ReadReport, bad_rows: BadRows) -> pa.Table:

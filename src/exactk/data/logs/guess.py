@@ -1,50 +1,105 @@
-"""What names and values suggest of a column: the usual names of roles, row numbers, outcomes, texts.
+"""What the name or the values of one column suggest: the usual names of roles, flags, moments, row numbers, outcomes.
 
-Knows one column at a time.
+Knows one column at a time; `recognised.py` holds them against each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Bool
+from jaxtyping import Bool, Int64
 
 from exactk.data.table import SPLITS, is_list, is_text
 
 SUGGESTED_K = 4
 
-ROLE_NAMES: Mapping[str, frozenset[str]] = {
-    role: frozenset({role.replace("_", ""), *names.split()})
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+FLAG_TEXTS = {
+    "true": True, "t": True, "yes": True, "y": True, "1": True, "1.0": True,
+    "false": False, "f": False, "no": False, "n": False, "0": False, "0.0": False,
+}  # fmt: skip
+SPLIT_NAMES = {"training": "train", "validation": "valid", "val": "valid", "dev": "valid", "testing": "test"}
+
+# In order of preference; written without separators and in small letters.
+ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
+    role: (role.replace("_", ""), *names.split())
     for role, names in {
-        "request_id": "request requestid impressionid impression queryid qid searchid srchid slateid listid sessionid",
-        "user_id": "user userid uid visitorid visitor customerid customer clientid memberid",
-        "item_id": "item itemid sku productid propid articleid docid hotelid movieid newsid asin",
-        "candidates": "", "card": "slate", "on_card": "oncard", "clicked": "click isclick isclicked clickbool",
-        "clicked_item": "clickeditemid", "clicked_items": "",
-        "score": "upstreamscore modelscore rankingscore", "position": "pos displayposition displayrank",
-        "reward": "revenue dwell dwelltime grade relevance", "propensity": "probability",
-        "timestamp": "time ts datetime eventtime date", "split": "",
+        "request_id": "request requestid impressionid impression impid queryid qid searchid srchid serpid slateid "
+        "rankingid listid pageviewid viewid basketid bundleid outfitid orderid query search sessionid groupid",
+        "user_id": "user userid uid visitorid visitor customerid customer clientid client memberid member",
+        "item_id": "item itemid sku product productid propid articleid docid hotelid movieid newsid asin pid iid",
+        "candidates": "candidate candidateids candidateitems inview articleidsinview shownitems showitems itemids "
+        "items impressions pool offered productids products results list",
+        "card": "slate bundle outfit basket shownitems displayed panel",
+        "on_card": "oncard incard onpanel inpanel inslate onslate shown isshown displayed isdisplayed impressed "
+        "exposed visible isvisible",
+        "clicked": "click isclick isclicked wasclicked clickbool clicks chosen ischosen selected isselected purchased "
+        "ispurchased bought isbought booked isbooked bookingbool ordered converted conversion label target y",
+        "clicked_item": "clickeditemid clickedid click clicks clickeditem chosen selected",
+        "clicked_items": "clicks clickedids clickeditemids clickeditems articleidsclicked purchased bought "
+        "chosen selected",
+        "score": "upstreamscore modelscore rankingscore rankerscore predictedctr pctr prediction",
+        "position": "pos displayposition displayrank displayorder listposition rankposition slot rank",
+        "reward": "revenue dwell dwelltime grade relevance rel gain judgement judgment label",
+        "propensity": "probability",
+        "timestamp": "ts datetime eventtime impressiontime requesttime searchtime time date",
+        "split": "",
+    }.items()
+}  # fmt: skip
+ID_NOUNS: Mapping[str, frozenset[str]] = {
+    role: frozenset(names.split())
+    for role, names in {
+        "request_id": "request req impression imp query search srch serp slate ranking list pageview view session "
+        "basket bundle outfit order event",
+        "user_id": "user visitor customer client member account profile shopper buyer guest reader viewer student "
+        "subscriber person traveller traveler patient household cookie device",
+        "item_id": "item sku product prod prop property article art doc document hotel movie film news recipe dish "
+        "course job video song track listing restaurant book game app post offer ad creative story page url content "
+        "media show place venue poi candidate variant option product piece garment",
     }.items()
 }  # fmt: skip
 
-_BOOKKEEPING = {"index", "row", "rowid", "rownumber", "fold", "unnamed0", "indexlevel0"}
-_CATEGORY_ENDINGS = (
-    "id",
-    "code",
-    "type",
-    "class",
-    "category",
-    "brand",
-    "genre",
-    "country",
-    "city",
-    "region",
-    "group",
+_ID_WORDS = frozenset({"id", "ids", "uuid", "guid", "key", "code", "sku", "hash"})
+_BOOKKEEPING = _set("index row rowid rownumber fold unnamed0 indexlevel0 split subset partition")
+_CATEGORY_WORDS = _set(
+    "id code type class category subcategory brand genre country city region group topic gender state zip zipcode "
+    "postcode platform browser os language segment department aisle store colour color kind label"
 )
-_TEXT_NAMES = ("title", "name", "description", "text", "headline", "summary")
+_TEXT_WORDS = _set("title name description text headline summary subtitle")
+_CLICK_WORDS = _set(
+    "click clicked clicks purchase purchased booking booked order ordered bought chosen selected conversion converted "
+    "cart"
+)
+_MOMENT_WORDS = _set("timestamp ts time datetime date at")
+_OTHER_MOMENTS = _set(
+    "publish published created creation birth release released signup registered registration modified updated expire "
+    "expires expiry start end checkin checkout read dwell watch play spent on"
+) | (_CLICK_WORDS - {"order"})
+_AFTERWARDS = (
+    "dwell", "readtime", "readingtime", "watchtime", "minuteswatched", "secondswatched", "timespent", "timeonpage",
+    "playtime", "scroll",
+)  # fmt: skip
+_BEFOREHAND = _set(
+    "avg mean average median total history hist past previous prev before far last estimated expected typical"
+)
+_EPOCHS = ((1e8, 5e9), (1e11, 5e12), (1e14, 5e15), (1e17, 5e18))  # seconds, ms, us, ns since 1970
+_LONG_LIST, _ENOUGH_LISTS, _NEARLY_EVERY = 4, 50, 0.98
+_MEMBER = r"[^\s|;,\[\]()]+"
+_LIST_TEXT = rf"^\s*(\[.*\]|\(.*\)|{_MEMBER}(\s*[|;,]\s*{_MEMBER})*|\d+( \d+)*|)\s*$"
+
+
+def name_words(name: str) -> list[str]:
+    """request_id, request-ID and requestId are all request, id."""
+    parted = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
+    return [word for word in re.split(r"[\W_]+", parted.lower()) if word]
 
 
 def plain_name(name: str) -> str:
@@ -52,62 +107,179 @@ def plain_name(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
+def named_for(role: str, names: Sequence[str]) -> list[str]:
+    """Columns whose names are usual for the role, the most usual first; ids also by their noun, the shortest first."""
+    usual = {name: place for place, name in reversed(list(enumerate(ROLE_NAMES[role])))}
+    exact = sorted(
+        (name for name in names if plain_name(name) in usual), key=lambda name: usual[plain_name(name)]
+    )
+    nouns = ID_NOUNS.get(role, frozenset())
+    by_noun = [name for name in names if name not in exact and _id_noun(name) in nouns]
+    return exact + sorted(by_noun, key=lambda name: len(name_words(name)))
+
+
+def is_id_name(name: str) -> bool:
+    """Whether a name says that it holds ids of something."""
+    words = name_words(name)
+    return bool(words) and (words[-1] in _ID_WORDS or _id_noun(name) != "")
+
+
+def _id_noun(name: str) -> str:
+    """Of "parent_product_id" product, of "docid" doc; empty where the name is not that of an id."""
+    words = name_words(name)
+    if len(words) > 1 and words[-1] in _ID_WORDS:
+        return words[-2]
+    if words and words[-1].endswith("id") and any(words[-1][:-2] in nouns for nouns in ID_NOUNS.values()):
+        return words[-1][:-2]
+    return ""
+
+
 def ignored_by_name(name: str) -> str:
     """Why a column of this name is no feature; empty where it may be one."""
-    return "its name says it is bookkeeping" if plain_name(name) in _BOOKKEEPING else ""
+    words, plain = name_words(name), plain_name(name)
+    if plain in _BOOKKEEPING:
+        return "its name says it is bookkeeping"
+    if any(part in plain for part in _AFTERWARDS) and not _BEFOREHAND & set(words):
+        return "its name says it was measured afterwards; make it the reward to learn from it"
+    if words and words[-1] in _MOMENT_WORDS and _CLICK_WORDS & set(words):
+        return "its name says it is the moment of what came of the card, unknown when a card is chosen"
+    return ""
 
 
 def is_category_name(name: str) -> bool:
     """Whole numbers under such a name are labels, not amounts."""
-    plain = name.lower()
-    return any(plain == ending or plain.endswith(f"_{ending}") for ending in _CATEGORY_ENDINGS)
+    return bool({*name_words(name)[-1:], plain_name(name)} & _CATEGORY_WORDS)
 
 
 def is_text_name(name: str) -> bool:
     """Names of columns people write sentences into."""
-    return any(part in _TEXT_NAMES for part in name.lower().split("_"))
+    return bool(set(name_words(name)) & _TEXT_WORDS)
+
+
+def is_moment_name(name: str) -> bool:
+    """Names of columns that say when a request was; not when an item was published."""
+    words = name_words(name)
+    return bool(words) and words[-1] in _MOMENT_WORDS and not set(words[:-1]) & _OTHER_MOMENTS
 
 
 def role_fits(role: str, column: pa.Array) -> bool:
     """Whether a column can play the role its name suggests."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    kind = column.type
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if role in ("candidates", "card", "clicked_items"):
         return is_list(kind) or is_text(kind)
     if role in ("clicked", "on_card"):
-        return bool(pa.types.is_boolean(kind) or (number and _only_flags(column)))
+        return is_flag(column)
     if role in ("score", "position", "reward"):
         return bool(number or (is_list(kind) and not is_text(kind.value_type)))
     if role == "propensity":
         return bool(pa.types.is_floating(kind))
     if role == "timestamp":
-        return bool(number or pa.types.is_timestamp(kind) or pa.types.is_date(kind) or is_text(kind))
+        return is_moment(column)
     if role == "split":
-        return bool(
-            is_text(kind) and pc.all(pc.is_in(column.drop_null(), value_set=pa.array(SPLITS))).as_py()
-        )
+        known = pa.array([*SPLITS, *SPLIT_NAMES])
+        return bool(is_text(kind) and pc.all(pc.is_in(column.drop_null(), value_set=known)).as_py())
     return bool(pa.types.is_integer(kind) or is_text(kind) or pa.types.is_floating(kind))
 
 
-def _only_flags(column: pa.Array) -> bool:
-    known = set(pc.unique(column.drop_null()).to_pylist())
-    return known <= {0, 1}
+def is_flag(column: pa.Array) -> bool:
+    """True and false, 1 and 0, or words for them."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return True
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or is_text(kind)):
+        return False
+    known = pc.unique(column.drop_null()).slice(0, 8).to_pylist()
+    if is_text(kind):
+        return bool(known) and all(text.strip().lower() in FLAG_TEXTS for text in known)
+    return set(known) <= {0, 1}
+
+
+def is_moment(column: pa.Array) -> bool:
+    """Dates, times, texts that read as such, numbers that count from 1970."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_null(kind):
+        return True
+    known = column.drop_null()
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return True
+    if not is_text(kind) or not len(known):
+        return is_text(kind)
+    few = known.slice(0, 200)
+    if pc.all(pc.match_substring_regex(few, r"^\d{9,19}$")).as_py():
+        return True
+    try:
+        few.cast(pa.timestamp("us", "UTC") if _has_zone(few) else pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _has_zone(texts: pa.Array) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, r"\d(Z|[+-]\d{2}:?\d{2})$")).as_py())
+
+
+def looks_like_moments(column: pa.Array) -> bool:
+    """Values that can hardly be anything else."""
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return is_moment(column) and not pa.types.is_null(kind)
+    low, high = (pc.min(column).as_py(), pc.max(column).as_py())
+    return low is not None and any(first <= low and high <= last for first, last in _EPOCHS)
+
+
+def is_list_text(name: str, column: pa.Array) -> bool:
+    """Texts that are lists: 1|2|3, a,b,c, [1 2 3]; many of several members."""
+    if not is_text(column.type):
+        return False
+    few = column.drop_null().slice(0, 2000)
+    if not len(few) or not pc.all(pc.match_substring_regex(few, _LIST_TEXT)).as_py():
+        return False
+    several = pc.mean(pc.match_substring_regex(few, r"[|;,\[( ]").cast(pa.float64())).as_py()
+    return bool(several > (0.0 if named_for("clicked_items", [name]) else 0.3))
 
 
 def is_running_number(values: pa.Array) -> bool:
-    """1, 2, 3, ... over more than a few rows."""
+    """1, 2, 3, ... over more than a few rows, in any order; or whole numbers that rise from row to row."""
     if not pa.types.is_integer(values.type) or values.null_count or len(values) < 30:
         return False
-    return bool((np.diff(np.sort(values.to_numpy())) == 1).all())
+    held = values.to_numpy()
+    return bool((np.diff(np.sort(held)) == 1).all() or (np.diff(held) > 0).all())
 
 
 def is_outcome(values: pa.Array, clicked: Bool[np.ndarray, "C"]) -> bool:
-    """One value (or none) wherever nothing was clicked, and often another where something was."""
+    """One value (or none) wherever nothing was clicked (but for one in 500), and often another where something was."""
     if is_list(values.type) or not clicked.any() or clicked.all():
         return False
     code = values.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
-    usual = code[~clicked][0]
-    return bool((code[~clicked] == usual).all() and (code[clicked] != usual).mean() > 0.02)
+    usual = int(np.bincount(code[~clicked]).argmax())
+    elsewhere, there = (code[~clicked] != usual).mean(), (code[clicked] != usual).mean()
+    return bool(elsewhere <= 0.002 and there > max(0.02, 20 * elsewhere))
+
+
+def finds_every_click(
+    values: pa.Array, clicked: Bool[np.ndarray, "C"], sizes: Int64[np.ndarray, "R"]
+) -> bool:
+    """Whether the one largest (or smallest) value of a list is a clicked one in nearly every list with a click."""
+    if is_list(values.type) or is_text(values.type) or len(values) != int(sizes.sum()) or not len(values):
+        return False
+    try:
+        plain = values.cast(pa.uint8()) if pa.types.is_boolean(values.type) else values
+        held = np.asarray(plain.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    sizes = sizes[sizes > 0]
+    starts = np.cumsum(sizes) - sizes
+    judged = (np.add.reduceat(clicked.astype(np.int64), starts) > 0) & (sizes >= _LONG_LIST)
+    if judged.sum() < _ENOUGH_LISTS:
+        return False
+    for each in (held, -held):
+        score = np.where(np.isnan(each), -np.inf, each)
+        top = score == np.repeat(np.maximum.reduceat(score, starts), sizes)
+        found = np.add.reduceat(top & clicked, starts) == np.add.reduceat(top.astype(np.int64), starts)
+        if found[judged].mean() >= _NEARLY_EVERY:
+            return True
+    return False
 
 
 def words(values: pa.Array) -> float:

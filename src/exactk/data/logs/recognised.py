@@ -1,0 +1,396 @@
+"""Which column of a log plays which role: those told, then usual names that fit what they hold, then what fits alone.
+
+Knows the beginning of a log and the tables of items and users beside it. A wrong guess does harm, so a name alone is
+not enough: ids must part the rows as such ids do, flags must be flags, what happened afterwards is no feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Bool, Int64
+
+from exactk.data.logs.columns import ID_LISTS, LONG, WIDE, flags_of, split_lists
+from exactk.data.logs.guess import (
+    ROLE_NAMES,
+    is_id_name,
+    is_list_text,
+    is_moment_name,
+    is_outcome,
+    looks_like_moments,
+    named_for,
+    plain_name,
+    role_fits,
+)
+from exactk.data.roles import MEASURED
+from exactk.data.table import combine, flatten, is_list, is_text
+
+_NEARLY = 0.98  # of the rows must be as the role says
+_MOST_SHOWN = 12  # items on a card that was shown; more of a list are merely in sight
+_CHOSEN = frozenset(
+    {"bundle", "outfit", "basket", "cart", "combo", "look", "meal", "menu", "set", "playlist"}
+)
+
+
+class Recognised(NamedTuple):
+    """`roles`: our name -> the log's; `lists`: one row per request; `table`: with lists written as text made lists."""
+
+    roles: dict[str, str]
+    lists: bool
+    table: pa.Table
+    positives_only: bool
+
+
+def recognised(
+    table: pa.Table, told: Mapping[str, str], items: pa.Table | None = None, users: pa.Table | None = None
+) -> Recognised:
+    """Roles of the columns of a log, of which this is the beginning."""
+    look = _Look(table, told, items, users)
+    layout = WIDE if look.lists else LONG
+    look.find_ids()
+    for role in layout:
+        if role not in look.roles:
+            look.find(role)
+    chosen = (
+        look.lists
+        and "card" in look.roles
+        and plain_name(look.roles["card"]) in _CHOSEN
+        and not look.roles.keys() & {"clicked", "clicked_item", "clicked_items", "reward"}
+    )
+    return Recognised(look.roles, look.lists, look.table, chosen)
+
+
+class _Look:
+    def __init__(
+        self, table: pa.Table, told: Mapping[str, str], items: pa.Table | None, users: pa.Table | None
+    ) -> None:
+        self.table = table
+        self.beside = {"item_id": items, "user_id": users}
+        self.roles = {ours: theirs for ours, theirs in told.items() if theirs in table.column_names}
+        self.lists = (
+            "candidates" in self.roles or "candidates" in table.column_names or self._no_rows_of_items()
+        )
+        if self.lists:
+            self._read_list_texts()
+            self._name_very("candidates")
+        for ours in WIDE if self.lists else LONG:
+            self._name_very(ours)
+
+    def find_ids(self) -> None:
+        """The request, the item (or the lists of them) and the user."""
+        if self.lists:
+            if "candidates" not in self.roles:
+                self._take("candidates", next(self._candidate_lists(), None))
+            self._take("request_id", next(self._ids_of("request_id"), None))
+        else:
+            request, item = next(self._request_and_item(), (None, None))
+            self._take("request_id", request or next(self._ids_of("request_id"), None))
+            self._take("item_id", item or next(self._ids_of("item_id"), None))
+        self._take("user_id", next(self._users(), None))
+
+    def find(self, role: str) -> None:
+        """Any other role."""
+        named = [name for name in named_for(role, self._free()) if role_fits(role, self.column(name))]
+        if role == "timestamp":
+            named = [name for name in named if self._constant(name)]
+            named += [
+                name for name in self._free()
+                if name not in named and is_moment_name(name) and looks_like_moments(self.column(name))
+                and self._constant(name)
+            ]  # fmt: skip
+        elif self.lists and role in ID_LISTS:
+            named = [name for name in named if self._within_candidates(name)]
+            named += [
+                name for name in self._free() if name not in named and role == "card"
+                and is_list(self.column(name).type) and self._within_candidates(name)
+                and not named_for("clicked_items", [name])
+            ]  # fmt: skip
+        elif self.lists and role == "clicked_item":
+            named = [
+                name
+                for name in named
+                if not is_list(self.column(name).type) and self._within_candidates(name)
+            ]
+        elif self.lists and role in MEASURED:
+            named = [name for name in named if self._beside_candidates(name)]
+        elif role in ("clicked", "on_card", "position", "reward"):
+            named = [name for name in named if getattr(self, f"_fits_{role}")(name)]
+        self._take(role, named[0] if named else None)
+
+    def column(self, name: str) -> pa.Array:
+        """One column, its values plain."""
+        return plain_values(self.table[name])
+
+    def codes(self, name: str) -> Int64[np.ndarray, "R"]:
+        """A number for every value of a column, by first appearance."""
+        return codes_of(self.column(name))
+
+    def _free(self) -> list[str]:
+        return [name for name in self.table.column_names if name not in self.roles.values()]
+
+    def _take(self, role: str, name: str | None) -> None:
+        if name is not None and role not in self.roles and name not in self.roles.values():
+            self.roles[role] = name
+
+    def _name_very(self, ours: str) -> None:
+        """Its very name is a role's: whether its values are right is for the reader to say."""
+        if ours in self._free() and ours not in MEASURED:
+            self._take(ours, ours)
+
+    def _no_rows_of_items(self) -> bool:
+        """There are lists of ids, and no column parts the rows into items of requests."""
+        if {"item_id", "on_card"} & {*self.roles, *self.table.column_names}:
+            return False
+        lists = any(self._is_list(name) for name in self._free())
+        return lists and next(self._request_and_item(), None) is None
+
+    def _is_list(self, name: str) -> bool:
+        column = self.column(name)
+        return is_list(column.type) or is_list_text(name, column)
+
+    def _read_list_texts(self) -> None:
+        for name in self.table.column_names:
+            if (
+                is_list_text(name, self.column(name)) and name not in self.roles.values()
+            ) or name in ID_LISTS:
+                self._make_list(name)
+        for ours in ID_LISTS:
+            if ours in self.roles:
+                self._make_list(self.roles[ours])
+
+    def _make_list(self, name: str) -> None:
+        if is_text(self.column(name).type):
+            lists = _with_numbers(split_lists(self.column(name)))
+            self.table = self.table.set_column(self.table.column_names.index(name), name, lists)
+
+    def _candidate_lists(self) -> Iterator[str]:
+        """Lists by their usual names; else the one that holds all of another list, or of a column of clicks."""
+        held = [name for name in self._free() if is_list(self.column(name).type)]
+        inside = {
+            name: [
+                other
+                for other in self._free()
+                if other != name and _among(self.column(other), self.column(name))
+            ]
+            for name in held
+        }
+        holding = [name for name in held if inside[name]]
+        yield from (name for name in named_for("candidates", held) if name in holding)
+        yield from sorted(holding, key=lambda name: -len(flatten(self.column(name))[0]))
+        yield from named_for("candidates", held)
+
+    def _ids_of(self, role: str) -> Iterator[str]:
+        yield from (
+            name for name in named_for(role, self._free())
+            if role_fits(role, self.column(name)) and not is_list(self.column(name).type)
+            and (not self.lists or role != "request_id" or self._mostly_distinct(name))
+        )  # fmt: skip
+
+    def _request_and_item(self) -> Iterator[tuple[str, str]]:
+        """Pairs of columns such that nearly no item stands twice in a request, and requests have several."""
+
+        def options(role: str) -> list[str]:
+            if role in self.roles:
+                return [self.roles[role]]
+            if role in self._free():
+                return [role]
+            fitting = [name for name in self._free() if role_fits(role, self.column(name))]
+            named = [name for name in named_for(role, fitting) if not is_list(self.column(name).type)]
+            known = [name for name in fitting if role == "item_id" and self._in_key(name, role)]
+            other = [name for name in fitting if is_id_name(name) and name not in named]
+            return list(dict.fromkeys([*known, *named, *other]))
+
+        requests = [(name, self.codes(name)) for name in options("request_id")]
+        items = [(name, self.codes(name)) for name in options("item_id")]
+        for request, code in requests:
+            size = len(code) / max(1, int(code.max(initial=-1)) + 1)
+            if size < 1.5:
+                continue
+            for item, of_item in items:
+                if item != request and len(
+                    np.unique(code * (int(of_item.max(initial=0)) + 1) + of_item)
+                ) > _NEARLY * len(code):
+                    yield request, item
+
+    def _users(self) -> Iterator[str]:
+        """By name, the same throughout a request; or whose values are those of the table of users."""
+        free = [
+            name
+            for name in self._free()
+            if role_fits("user_id", self.column(name)) and not is_list(self.column(name).type)
+        ]
+        known = [name for name in free if self._in_key(name, "user_id")]
+        yield from (
+            name for name in dict.fromkeys([*known, *named_for("user_id", free)]) if self._constant(name)
+        )
+
+    def _in_key(self, name: str, role: str) -> bool:
+        beside = self.beside.get(role)
+        return beside is not None and key_of(beside, role, self.column(name), None) is not None
+
+    def _requests(self) -> Int64[np.ndarray, "R"]:
+        if self.lists or "request_id" not in self.roles:
+            return np.arange(len(self.table))
+        return self.codes(self.roles["request_id"])
+
+    def _constant(self, name: str) -> bool:
+        """The same in nearly all rows of a request."""
+        request, code = self._requests(), self.codes(name)
+        first = np.zeros(int(request.max(initial=-1)) + 1, np.int64)
+        first[request[::-1]] = code[::-1]
+        return bool((first[request] == code).mean() > _NEARLY) if len(code) else True
+
+    def _mostly_distinct(self, name: str) -> bool:
+        return len(pc.unique(self.column(name))) > 0.5 * len(self.table)
+
+    def _within_candidates(self, name: str) -> bool:
+        if "candidates" not in self.roles or name == self.roles["candidates"]:
+            return False
+        return _among(self.column(name), self.column(self.roles["candidates"]))
+
+    def _beside_candidates(self, name: str) -> bool:
+        """A list as long as that of the candidates."""
+        column = self.column(name)
+        if "candidates" not in self.roles or not is_list(column.type) or is_text(column.type.value_type):
+            return False
+        offered = self.column(self.roles["candidates"])
+        return is_list(offered.type) and bool(np.array_equal(flatten(column)[1], flatten(offered)[1]))
+
+    def _fits_clicked(self, name: str) -> bool:
+        """Neither always nor never; of the ambiguous names, only some of a list."""
+        if plain_name(name) not in ("label", "target", "y", "converted", "conversion", "selected", "chosen"):
+            return True
+        return bool(len(self.table) and 0 < _true(self.column(name)).mean() < 0.5)
+
+    def _fits_on_card(self, name: str) -> bool:
+        """Some of a list, and few: what was merely in sight is known only after."""
+        flags, request = _true(self.column(name)), self._requests()
+        sizes = np.bincount(request, flags)
+        return bool(len(flags) and 0 < flags.mean() < 0.9 and 1 < np.median(sizes[sizes > 0]) <= _MOST_SHOWN)
+
+    def _fits_position(self, name: str) -> bool:
+        """Whole numbers; under the name "rank" or "slot", no two of a request alike and rising with the rows."""
+        if plain_name(name) not in ("rank", "slot"):
+            return True
+        column, request = self.column(name), self._requests()
+        if not pa.types.is_integer(column.type) or column.null_count:
+            return False
+        step, same = np.diff(column.to_numpy()), np.diff(request) == 0
+        return bool(same.any() and (step[same] > 0).mean() > _NEARLY)
+
+    def _fits_reward(self, name: str) -> bool:
+        """Where clicks are known, one value where there was none; or a grade, which every candidate may have."""
+        usual = ROLE_NAMES["reward"]
+        plain = plain_name(name)
+        column = self.column(name)
+        if plain == "label" and len(pc.unique(column)) <= 2:
+            return False
+        if "clicked" not in self.roles or usual.index(plain) >= usual.index("grade") or plain == "reward":
+            return True
+        return is_outcome(column, _true(self.column(self.roles["clicked"])))
+
+
+def key_of(table: pa.Table, role: str, ids: pa.Array | None, named: str | None) -> str | None:
+    """The column of a table of items or users that holds its ids: named so, or distinct and with those of the log."""
+    names = table.column_names
+    if role in names:
+        return role
+    if named is not None and named in names:
+        return named
+    usual = named_for(role, names)
+    wanted = None if ids is None else pc.unique(ids.drop_null().cast(pa.string()))
+    for name in dict.fromkeys([*usual, *names]):
+        column = plain_values(table[name])
+        if not (pa.types.is_integer(column.type) or is_text(column.type)):
+            continue
+        if len(pc.unique(column)) < _NEARLY * len(column):
+            continue
+        if wanted is not None and len(wanted):
+            share = pc.mean(pc.is_in(wanted, value_set=column.cast(pa.string())).cast(pa.float64())).as_py()
+            if share > 0.5 and (name in usual or is_id_name(name) or (share > 0.9 and is_text(column.type))):
+                return str(name)
+    return usual[0] if usual and wanted is None else None
+
+
+def named_ids(log: pa.Table, roles: Mapping[str, str], kind: str) -> tuple[pa.Array | None, str | None]:
+    """The ids of items, or of users, in the beginning of a log, and what the log calls their column."""
+    name = roles.get(f"{kind}_id")
+    lists = "candidates" in roles and kind == "item"
+    column = roles["candidates"] if lists else name
+    if column is None or column not in log.column_names:
+        return None, name
+    held = plain_values(log[column])
+    held = split_lists(held) if lists and is_text(held.type) else held
+    return (flatten(held)[0] if is_list(held.type) else held), name
+
+
+def codes_of(column: pa.Array) -> Int64[np.ndarray, "R"]:
+    """A number for every value, a missing one among them, by first appearance."""
+    if is_list(column.type):
+        column = pa.array([str(value) for value in column.to_pylist()], pa.string())
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _among(values: pa.Array, lists: pa.Array) -> bool:
+    """Whether ids, or lists of them, are nearly all in their row's list, and not simply all of it."""
+    offered, sizes = flatten(lists)
+    held, counts = _each(values)
+    if not len(held) or (counts > sizes).any() or counts.sum() >= _NEARLY * sizes.sum():
+        return False
+    if not all(pa.types.is_integer(one.type) or is_text(one.type) for one in (held, offered)):
+        return False
+    wanted, there = _keys(held, counts, offered, sizes)
+    return bool(np.isin(wanted, there).mean() > _NEARLY)
+
+
+def in_lists(values: pa.Array, lists: pa.Array) -> Bool[np.ndarray, "C"]:
+    """Which members of the lists are among their row's ids."""
+    offered, sizes = flatten(lists)
+    held, counts = _each(values)
+    wanted, there = _keys(held, counts, offered, sizes)
+    return np.asarray(np.isin(there, wanted))
+
+
+def _each(values: pa.Array) -> tuple[pa.Array, Int64[np.ndarray, "R"]]:
+    if is_list(values.type):
+        return flatten(values)
+    known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
+    return values.drop_null(), known.astype(np.int64)
+
+
+def _keys(
+    held: pa.Array, counts: Int64[np.ndarray, "R"], offered: pa.Array, sizes: Int64[np.ndarray, "R"]
+) -> tuple[Int64[np.ndarray, "H"], Int64[np.ndarray, "C"]]:
+    """A number for each (row, id)."""
+    code = codes_of(pa.concat_arrays([held.cast(pa.string()), offered.cast(pa.string())]))
+    width = int(code.max(initial=0)) + 1
+    return (
+        np.repeat(np.arange(len(counts)), counts) * width + code[: len(held)],
+        np.repeat(np.arange(len(sizes)), sizes) * width + code[len(held) :],
+    )
+
+
+def plain_values(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """One array, values of a dictionary spelled out."""
+    held = combine(column)
+    return held.cast(held.type.value_type) if pa.types.is_dictionary(held.type) else held
+
+
+def _with_numbers(lists: pa.Array) -> pa.Array:
+    """Lists of texts as lists of numbers, where all read as such."""
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            return lists.cast(pa.list_(kind))
+        except pa.ArrowInvalid:
+            continue
+    return lists
+
+
+def _true(column: pa.Array) -> np.ndarray:
+    flags = flags_of(column)
+    return np.zeros(len(column), bool) if flags is None else flags
