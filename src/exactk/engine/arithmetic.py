@@ -87,6 +87,89 @@ def product(x, x_at, x_step, num_rows, depth, w, w_at, w_step, columns, bias, bi
 
 @inner
 @no_type_check
+def add_product(x, x_at, x_step, x_next, num_rows, depth, w, w_at, w_step, columns, out, out_at, out_step):
+    """out += x @ w, where x[r, k] lies at r * x_step + k * x_next: so it may be a transposed matrix, too."""
+    for r in range(0, num_rows, 4):
+        x0 = x_at + r * x_step
+        x1, x2, x3 = x0 + x_step, x0 + 2 * x_step, x0 + 3 * x_step
+        o0 = out_at + r * out_step
+        o1, o2, o3 = o0 + out_step, o0 + 2 * out_step, o0 + 3 * out_step
+        c = 0
+        while c + 32 <= columns:
+            a0, b0 = load(out, o0 + c), load(out, o0 + c + 16)
+            a1, b1 = load(out, o1 + c), load(out, o1 + c + 16)
+            a2, b2 = load(out, o2 + c), load(out, o2 + c + 16)
+            a3, b3 = load(out, o3 + c), load(out, o3 + c + 16)
+            at, k = w_at + c, 0
+            for _ in range(depth):
+                left, right = load(w, at), load(w, at + 16)
+                value = repeat(x, x0 + k)
+                a0, b0 = multiply_add(value, left, a0), multiply_add(value, right, b0)
+                value = repeat(x, x1 + k)
+                a1, b1 = multiply_add(value, left, a1), multiply_add(value, right, b1)
+                value = repeat(x, x2 + k)
+                a2, b2 = multiply_add(value, left, a2), multiply_add(value, right, b2)
+                value = repeat(x, x3 + k)
+                a3, b3 = multiply_add(value, left, a3), multiply_add(value, right, b3)
+                at += w_step
+                k += x_next
+            store(out, o0 + c, a0)
+            store(out, o0 + c + 16, b0)
+            store(out, o1 + c, a1)
+            store(out, o1 + c + 16, b1)
+            store(out, o2 + c, a2)
+            store(out, o2 + c + 16, b2)
+            store(out, o3 + c, a3)
+            store(out, o3 + c + 16, b3)
+            c += 32
+        if c < columns:
+            a0, a1, a2, a3 = load(out, o0 + c), load(out, o1 + c), load(out, o2 + c), load(out, o3 + c)
+            at, k = w_at + c, 0
+            for _ in range(depth):
+                left = load(w, at)
+                a0 = multiply_add(repeat(x, x0 + k), left, a0)
+                a1 = multiply_add(repeat(x, x1 + k), left, a1)
+                a2 = multiply_add(repeat(x, x2 + k), left, a2)
+                a3 = multiply_add(repeat(x, x3 + k), left, a3)
+                at += w_step
+                k += x_next
+            store(out, o0 + c, a0)
+            store(out, o1 + c, a1)
+            store(out, o2 + c, a2)
+            store(out, o3 + c, a3)
+
+
+@inner
+@no_type_check
+def filled(x, at, size, value):
+    """One number in a stretch of whole registers."""
+    same = spread(np.float32(value))
+    for i in range(at, at + size, 16):
+        store(x, i, same)
+
+
+@inner
+@no_type_check
+def copied_rows(x, at, num_rows, width, w, w_at):
+    """The same row of weights in every row."""
+    for i in range(0, width, 16):
+        value = load(w, w_at + i)
+        for r in range(num_rows):
+            store(x, at + r * width + i, value)
+
+
+@inner
+@no_type_check
+def add_rows(x, at, num_rows, width, w, w_at):
+    """A row of weights added to every row."""
+    for i in range(0, width, 16):
+        value = load(w, w_at + i)
+        for r in range(num_rows):
+            store(x, at + r * width + i, add(load(x, at + r * width + i), value))
+
+
+@inner
+@no_type_check
 def rectify(x, at, size):
     """max(x, 0), in place."""
     zero = spread(ZERO)

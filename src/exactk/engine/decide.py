@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 
-from exactk.engine.card_network import CardNetwork
+from exactk.engine.card_value.values import CompiledCardValue
 from exactk.engine.card_values import LearnedPairs, LearnedValue, NetworkValue, SummedValue
 from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.engine.packing import Weights, part_of
@@ -121,7 +121,7 @@ def decider_of(
     config: Config, weights: ModelWeights, sizes: InputSizes, card_size: int, threads: int | None = None
 ) -> Decider:
     """The decider of a trained model; `threads` (all cores if not given) share a batch."""
-    value = None if weights.value is None else card_value_of(weights.value, config, sizes, card_size)
+    value = None if weights.value is None else card_value_of(weights.value, config, sizes, card_size, threads)
     if weights.policy is not None:
         decoder = CompiledDecoder(weights.policy, config.policy, sizes, config.pair_value, threads)
         return PolicyDecider(decoder, value, guided_by(weights.policy, weights.value))
@@ -149,10 +149,12 @@ def in_order(cards: Int[np.ndarray, "B K"], batch: Batch) -> Int[np.ndarray, "B 
     return np.where(ordered == last, -1, ordered)
 
 
-def card_value_of(weights: Weights, config: Config, sizes: InputSizes, card_size: int) -> LearnedValue:
+def card_value_of(
+    weights: Weights, config: Config, sizes: InputSizes, card_size: int, threads: int | None = None
+) -> LearnedValue:
     """The value the settings describe."""
     if config.model == "card_value" and sizes.columns:
-        return CardNetwork(weights, config, sizes)
+        return CompiledCardValue(weights, config, sizes, threads)
     if config.model != "policy" or config.reward.kind == "pair":
         return LearnedPairs(weights, config, sizes)
     return NetworkValue(weights, config.reward, sizes, card_size)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from exactk.engine import shapes
+from exactk.engine.card_value.values import CompiledCardValue
 from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.engine.pair_value.tables import PairTables
 from exactk.engine.pair_value.values import CompiledPairValues
@@ -51,6 +52,11 @@ def warm_models() -> None:
         policy = PolicyConfig(inputs="ids", guided=True)
         guided = shapes.blank(shapes.policy(policy, sizes, shapes.pair_value(shared, sizes)))
         CompiledDecoder(guided, policy, sizes, shared, threads=1).recommend(batch)
+    read = replace(sizes, candidate_numbers=1, items_recur=False, shown="list")
+    best = preset("best")
+    value = shapes.blank(shapes.card_value(best.card_value, best.pair_value, read))
+    numbers = replace(batch, candidate_numbers=np.zeros((1, 4, 1), np.float32))
+    CompiledCardValue(value, best, read, threads=1).values(numbers)
     graph = np.empty((1, 4, 4), bool)
     fill_complete(np.ones((1, 4), bool), graph)
     part_equals(np.zeros((1, 4), np.int64), graph)
