@@ -16,7 +16,8 @@ import pytest
 
 from card_logs import random_log
 from exactk.data.logs.frame import from_frame
-from exactk.data.requests import Request, request_batch
+from exactk.data.request_batch import RequestBuilder
+from exactk.data.requests import Request
 from exactk.data.sample import sample_log
 from exactk.data.vocabulary import Vocabulary
 from exactk.recommender import Recommender
@@ -116,7 +117,7 @@ def test_the_service_on_every_rung_and_when_exploring(model: Path) -> None:
         for rung in rungs:
             cards = set()
             for order in shuffled(strangers):
-                batch = request_batch([Request(user, tuple(order), K)], fitted.vocabulary)
+                batch = RequestBuilder(fitted.vocabulary).batch([Request(user, tuple(order), K)])
                 found = decoder.decode(batch, rung, np.random.default_rng(5), 1.0).decision.cards[0]
                 cards.add(frozenset(order[p] for p in found.tolist()))
             assert len(cards) == 1, (rung, explore)

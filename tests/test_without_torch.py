@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from exactk import model_folder
-from exactk.data.requests import Request, request_batch
+from exactk.data.requests import Request
 from exactk.engine.decide import ModelWeights
 from exactk.learning.decide import PolicyWriter, best_cards
 from exactk.learning.phases import Models
@@ -56,7 +56,7 @@ def saved(name: str, folder: Path) -> Models:
 def by_networks(models: Models, fitted: model_folder.TrainedModel) -> list[list[str]]:
     """The cards in torch."""
     requests = [Request(row["user_id"], tuple(row["candidates"]), K) for row in asked()]
-    made = request_batch(requests, fitted.vocabulary, fitted.constraints, fitted.catalogue)
+    made = fitted.builder.batch(requests, fitted.constraints)
     batch = TensorBatch.of(made)
     if models.policy is not None:
         cards = PolicyWriter(models.policy, models.policy.config).recommend(batch)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 from exactk.atomic import atomic_folder
 from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import SplitRecord
+from exactk.data.request_batch import RequestBuilder
 from exactk.data.vocabulary import Vocabulary
 from exactk.engine.calibration import Calibration
 from exactk.engine.decide import ModelWeights
@@ -43,6 +45,11 @@ class TrainedModel:
     calibration: Calibration
     history: tuple[Figures, ...]
     split: SplitRecord | None = None  # of the log it was trained on, so that judging it uses the same
+
+    @cached_property
+    def builder(self) -> RequestBuilder:
+        """What makes batches of requests; the same one for every door, as its tables are made once."""
+        return RequestBuilder(self.vocabulary, self.catalogue)
 
 
 def save(fitted: TrainedModel, path: Path) -> None:

@@ -18,7 +18,7 @@ from jaxtyping import Int
 from exactk import model_folder
 from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import Dataset
-from exactk.data.requests import Request, request_batch
+from exactk.data.requests import Request
 from exactk.engine.decide import Decider, Decision, decider_of
 from exactk.engine.reasons import RuledBatch, card_of, why_not, with_rules_relaxed
 from exactk.errors import ExactKError, InputError, MissingExtraError
@@ -172,7 +172,7 @@ class Recommender:
         fitted = self.fitted
         rules = fitted.constraints if constraints is None else Constraints.of(constraints)
         try:
-            batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue)
+            batch = fitted.builder.batch(requests, rules)
         except InputError as error:
             if infeasible == "raise" or not requests:
                 raise
@@ -190,7 +190,7 @@ class Recommender:
                 prove_seconds=prove_seconds,
             )
             return [answer for half in halves for answer in ask(half, infeasible=infeasible)]
-        asked = with_rules_relaxed(RuledBatch(tuple(requests), batch, rules, fitted.catalogue), tuple(relax))
+        asked = with_rules_relaxed(RuledBatch(tuple(requests), batch, rules, fitted.builder), tuple(relax))
         failed = [error for error in asked.errors if error is not None]
         if failed and infeasible == "raise":
             raise failed[0]

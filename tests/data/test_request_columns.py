@@ -14,7 +14,8 @@ from exactk.data import Dataset
 from exactk.data.catalogue import Catalogue
 from exactk.data.categories import category_text, category_texts
 from exactk.data.logs.frame import from_frame
-from exactk.data.requests import Request, request_batch
+from exactk.data.request_batch import RequestBuilder
+from exactk.data.requests import Request
 from exactk.data.roles import Columns
 from exactk.data.sample import sample_log
 from exactk.errors import InputError
@@ -96,7 +97,7 @@ def test_a_request_reads_as_the_logged_row_it_repeats(dataset: Dataset, inline: 
     catalogue = Catalogue.of(dataset)
     if inline:  # nothing is known of items but what is sent
         catalogue = Catalogue(catalogue.items.slice(0, 0), catalogue.users)
-    asked = request_batch(requests_of(dataset, inline), vocabulary, catalogue=catalogue)
+    asked = RequestBuilder(vocabulary, catalogue).batch(requests_of(dataset, inline))
     for name in READ:
         np.testing.assert_allclose(
             getattr(asked, name), getattr(logged, name), rtol=1e-6, atol=1e-7, err_msg=name
@@ -113,7 +114,7 @@ def test_what_is_sent_goes_before_the_catalogue(dataset: Dataset) -> None:
         Request.from_dict({"user_id": "u1", "candidates": [one, 2, 3], "k": 2})
         for one in (1, sent, sent | {"maker": other})
     ]
-    batch = request_batch(asked, vocabulary, catalogue=catalogue)
+    batch = RequestBuilder(vocabulary, catalogue).batch(asked)
     assert batch.item_categories is not None
     assert batch.item_categories[1:, 0, 0].tolist() == [1, 2]
     assert (batch.item_vectors[0, 0] != batch.item_vectors[1, 0]).any()  # type: ignore[index]
@@ -125,11 +126,11 @@ def test_counts_so_far_are_looked_up_unless_they_are_sent(dataset: Dataset) -> N
     assert counts is not None
     item = int(dataset.impressions()["candidates"][0][0].as_py())
     request = Request("u1", (item, 10**9), 1, attributes={10**9: {"shown_so_far": 77.0}})
-    batch = request_batch([request], dataset.vocabulary(), catalogue=Catalogue.of(dataset), counts=counts)
+    batch = RequestBuilder(dataset.vocabulary(), Catalogue.of(dataset), counts).batch([request])
     found = batch.candidate_numbers[0, :, 2:]  # type: ignore[index]
     np.testing.assert_array_equal(found[0], counts.lookup("u1", [item])[0])
     assert found[1, 1] == 77
-    assert np.isnan(request_batch([request], dataset.vocabulary()).candidate_numbers[0, 0, 2:]).all()  # type: ignore[index]
+    assert np.isnan(RequestBuilder(dataset.vocabulary()).batch([request]).candidate_numbers[0, 0, 2:]).all()  # type: ignore[index]
 
 
 ODD = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(width=32) | st.text(max_size=5)
@@ -143,7 +144,7 @@ def test_anything_sent_is_read_or_refused_by_name(dataset: Dataset, values: list
     request = Request("nobody", (1, 5), 1, attributes=sent, context={"device": context, "nights": context})
     refusal, batch = "", None
     try:
-        batch = request_batch([request], dataset.vocabulary(), catalogue=Catalogue.of(dataset))
+        batch = RequestBuilder(dataset.vocabulary(), Catalogue.of(dataset)).batch([request])
     except InputError as error:
         refusal = str(error)
     if batch is None:
@@ -176,6 +177,6 @@ def test_a_mistaken_value_is_named(dataset: Dataset) -> None:
         ({"look": "x"}, "look must hold vectors"),
     ):
         with pytest.raises(InputError, match=message):
-            request_batch([Request("u1", (1,), 1, attributes={1: sent})], vocabulary)
+            RequestBuilder(vocabulary).batch([Request("u1", (1,), 1, attributes={1: sent})])
     with pytest.raises(InputError, match="context must be an object"):
         Request.from_dict({"user_id": "u", "candidates": [1], "k": 1, "context": [1]})

@@ -12,7 +12,8 @@ import pytest
 from card_logs import random_log, write_log
 from exactk.data import Dataset
 from exactk.data.catalogue import Catalogue
-from exactk.data.requests import Request, request_batch
+from exactk.data.request_batch import RequestBuilder
+from exactk.data.requests import Request
 from exactk.errors import InputError
 from exactk.problem.rules.constraints import AtMost, Constraints, Distinct
 
@@ -26,7 +27,7 @@ def test_requests_from_a_log_give_the_logs_own_batch(tmp_path: Path) -> None:
         Request(row["user_id"], tuple(row["candidates"]), len(row["card"]))
         for row in dataset.impressions().to_pylist()
     ]
-    batch = request_batch(asked, vocabulary, rules, Catalogue.of(dataset))
+    batch = RequestBuilder(vocabulary, Catalogue.of(dataset)).batch(asked, rules)
     for name in ("user", "item", "present", "graph", "card_size", "pinned", "cap"):
         assert np.array_equal(getattr(batch, name), getattr(logged, name)), name
     assert batch.item_features is not None
@@ -60,7 +61,7 @@ def test_what_a_request_sends_along_goes_before_the_catalogue(small: Dataset) ->
         {"user_id": "u", "candidates": ["a", sent, "c"], "k": 2, "user_features": [6]}
     )
     rules = Constraints.of([Distinct("brand")])
-    batch = request_batch([request], small.vocabulary(), rules, Catalogue.of(small))
+    batch = RequestBuilder(small.vocabulary(), Catalogue.of(small)).batch([request], rules)
     assert batch.graph[0].tolist() == [[False, False, True], [False, False, True], [True, True, False]]
     assert batch.item_features is not None
     assert batch.item_features[0, 0] == batch.item_features[0, 1] == pytest.approx(-1.2247449)
@@ -69,18 +70,18 @@ def test_what_a_request_sends_along_goes_before_the_catalogue(small: Dataset) ->
 
 def test_strangers_get_index_zero_and_the_mean(small: Dataset) -> None:
     request = Request("nobody", ("a", "new"), 1)
-    batch = request_batch([request], small.vocabulary(), catalogue=Catalogue.of(small))
+    batch = RequestBuilder(small.vocabulary(), Catalogue.of(small)).batch([request])
     assert batch.user.tolist() == [0]
     assert batch.item.tolist() == [[1, 0]]
     assert batch.item_features[0, 1].tolist() == [0.0]  # type: ignore[index]
     assert batch.present.all()
-    without = request_batch([request], small.vocabulary())
+    without = RequestBuilder(small.vocabulary()).batch([request])
     assert without.item.tolist() == [[1, 0]]
 
 
 def test_pinned_and_excluded_items_are_heeded(small: Dataset) -> None:
     request = Request("u", ("a", "b", "c"), 2, include=("c",), exclude=("b",))
-    batch = request_batch([request], small.vocabulary())
+    batch = RequestBuilder(small.vocabulary()).batch([request])
     assert batch.pinned.tolist() == [[False, False, True]]
     assert batch.present.tolist() == [[True, False, True]]
     assert batch.item.tolist() == [[1, 2, 3]]
@@ -112,6 +113,6 @@ def test_wrong_requests_are_refused_in_words(small: Dataset) -> None:
         ({"attributes": {"b": {"features": ["x"]}}}, "features of item 'b' must be numbers"),
     ):
         with pytest.raises(InputError, match=message):
-            request_batch([replace(request, **change)], vocabulary)
+            RequestBuilder(vocabulary).batch([replace(request, **change)])
     with pytest.raises(InputError, match="no request"):
-        request_batch([], vocabulary)
+        RequestBuilder(vocabulary).batch([])

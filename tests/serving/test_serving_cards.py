@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exactk.data.dataset import Dataset
-from exactk.data.requests import Request, request_batch
+from exactk.data.requests import Request
+from exactk.data.sheet import sheet_of
 from exactk.serving.log.collecting import collect
 from exactk.serving.model.answering import Answer, Answerer, Ladder, Question
 from exactk.serving.model.arms import Arm
 from exactk.serving.model.decoding import Decoder
-from exactk.serving.model.quick import QuickBatches
 from exactk.serving.model.split import CHALLENGER, arm_of
 from exactk.serving.settings import Settings
 from serving_model import ITEMS, K, fitted, write_data
@@ -381,7 +381,7 @@ def test_asked_together_or_alone_the_answer_is_the_same(folder: Path) -> None:
 def test_the_quick_way_gives_the_cards_of_the_model_itself(folder: Path) -> None:
     """By tables of the catalogue as by the engine, for requests of every length."""
     arm = Arm("champion", folder, 0.0, lambda *_: None)
-    assert (arm.loaded.express is not None) == ("pair_value" in folder.name)
+    assert (arm.loaded.tables is not None) == ("pair_value" in folder.name)
     random = np.random.default_rng(3)
     requests = [
         Request(f"u{n}", tuple(random.choice(ITEMS, 9 + n % 20, replace=False).tolist()), 2 + n % 3)
@@ -389,7 +389,7 @@ def test_the_quick_way_gives_the_cards_of_the_model_itself(folder: Path) -> None
     ]
     questions = [Question(arm, request, None, (), False, perf_counter() + 600) for request in requests]
     quick = Answerer(seed=0)(questions)
-    arm.loaded = replace(arm.loaded, express=None, quick=None)
+    arm.loaded = replace(arm.loaded, tables=None)
     for ours, theirs in zip(quick, Answerer(seed=0)(questions), strict=True):
         assert isinstance(ours, Answer), ours
         assert isinstance(theirs, Answer), theirs
@@ -414,8 +414,7 @@ def test_a_budget_too_small_falls_back_and_says_so(folder: Path) -> None:
     assert isinstance(hurried, Answer)
     assert hurried.fallback == (hurried.method != "exact")  # a proof in no time is no fallback
     assert is_card(list(hurried.card.items), ITEMS[:12], 3)
-    arm.loaded = replace(arm.loaded, express=None)
-    (hurried,) = answerer([Question(arm, request, None, (), False, perf_counter() - 1)])
+    (hurried,) = answerer([Question(arm, request, None, ("distinct category",), False, perf_counter() - 1)])
     assert isinstance(hurried, Answer)
     assert hurried.fallback
     assert hurried.method == "algorithm 1"
@@ -434,39 +433,17 @@ def test_the_ladder_takes_the_best_rung_that_fits_and_forgives_a_slow_moment() -
     assert any(ladder.rung(0.05) == "usual" for _ in range(100))
 
 
-def test_quick_batches_are_the_ordinary_ones(folder: Path) -> None:
-    arm = Arm("champion", folder, 0.0, lambda *_: None)
-    model = arm.loaded.recommender.fitted
-    quick = arm.loaded.quick
-    assert isinstance(quick, QuickBatches)
-    requests = [Request("u1", tuple(ITEMS[:12]), 3), Request("nobody", tuple(ITEMS[5:12]), 2)]
-    made = quick.batch(requests)
-    expected = request_batch(requests, model.vocabulary, model.constraints, model.catalogue)
-    assert made is not None
-    for each in fields(expected):
-        ours, theirs = getattr(made, each.name), getattr(expected, each.name)
-        if theirs is None:
-            assert ours is None
-        elif each.name == "group":
-            assert ours.shape == theirs.shape
-        else:
-            assert np.array_equal(ours, theirs), each.name
+def test_tables_are_asked_only_of_what_the_catalogue_says(pair_value: Path) -> None:
+    builder = Arm("champion", pair_value, 0.0, lambda *_: None).loaded.recommender.fitted.builder
 
+    def as_known(*requests: Request) -> bool:
+        return builder.built(sheet_of(requests, builder.catalogue)).as_known
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        Request("u1", ("i1", "i1"), 1),
-        Request("u1", ("i1", "new"), 1),
-        Request("u1", ("i1", "i2"), 3),
-        Request("u1", ("i1", "i2"), 1, include=("i1",)),
-        Request("u1", ("i1", "i2"), 1, attributes={"i1": {"category": "z"}}),
-    ],
-)
-def test_unusual_requests_go_the_long_way(pair_value: Path, request_: Request) -> None:
-    quick = Arm("champion", pair_value, 0.0, lambda *_: None).loaded.quick
-    assert quick is not None
-    assert quick.batch([request_]) is None
+    usual = Request("u1", ("i1", "i2"), 1)
+    assert as_known(usual, Request("nobody", ("i3", "i1", "i2"), 2))
+    assert as_known(replace(usual, attributes={"i1": {"category": "z"}}))
+    assert not as_known(replace(usual, candidates=("i1", "new")))
+    assert not as_known(replace(usual, attributes={"i1": {"features": [1.0, 2.0, 3.0]}}))
 
 
 def test_a_full_queue_is_429_with_a_hint_and_the_service_recovers(pair_value: Path) -> None:
@@ -489,7 +466,7 @@ def test_decoders_of_both_kinds_never_write_an_invalid_card(folder: Path) -> Non
     requests = [
         Request(f"u{n % 9}", tuple(random.choice(ITEMS, 12, replace=False).tolist()), 3) for n in range(30)
     ]
-    batch = request_batch(requests, model.vocabulary, model.constraints, model.catalogue)
+    batch = model.builder.batch(requests, model.constraints)
     for rung in ("usual", "greedy", "algorithm 1"):
         decoded = decoder.decode(batch, rung, np.random.default_rng(0), 1.0)
         for request, positions in zip(requests, decoded.decision.cards.tolist(), strict=True):

@@ -37,13 +37,22 @@ class Catalogue:
         """Everything the dataset's folder says about items and users."""
         return cls(dataset.items, dataset.users)
 
+    @cached_property
+    def item_ids(self) -> pa.Array:
+        """External id of every row of items."""
+        return combine(self.items["item_id"])
+
     def item_rows(self, item_ids: Sequence[Any]) -> list[int]:
         """The row of each id."""
-        return [self._item_row.get(item_id, -1) for item_id in item_ids]
+        rows = self._item_row
+        try:
+            return list(map(rows.__getitem__, item_ids))  # nearly always all are known
+        except (KeyError, TypeError):
+            return [rows.get(item_id, -1) if _is_id(item_id) else -1 for item_id in item_ids]
 
     def user_row(self, user_id: Any) -> int:
         """The row of one user."""
-        return self._user_row.get(user_id, -1)
+        return self._user_row.get(user_id, -1) if _is_id(user_id) else -1
 
     def attribute(self, name: str, rows: Sequence[int]) -> list[Any]:
         """An item attribute at these rows; None where the row, or the whole attribute, is unknown."""
@@ -99,6 +108,10 @@ class Catalogue:
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{folder} holds no catalogue: {error}") from error
         return cls(canonical(items, "items"), canonical(users, "users"))
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str | int | np.generic)
 
 
 def _features(table: pa.Table) -> Float32[np.ndarray, "R F"]:

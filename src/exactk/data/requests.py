@@ -1,4 +1,4 @@
-"""Request: one question at serving time, and a batch of them in a model's vocabulary.
+"""Request: one question at serving time, as it comes from Python or JSON.
 
 Knows no log. Unknown ids are no error: index 0, plus whatever attributes and features came along.
 """
@@ -9,18 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from jaxtyping import Bool, Float32
-
-from exactk.data.catalogue import Catalogue
-from exactk.data.request_columns import named_numbers, request_columns
-from exactk.data.rolling import RollingCounts
-from exactk.data.vocabulary import Vocabulary
 from exactk.errors import InputError
-from exactk.problem.batch import Batch
-from exactk.problem.deadline import ENDLESS, Deadline
-from exactk.problem.rules.constraints import Constraints
 
 _FIELDS = {"user_id", "candidates", "k", "include", "exclude", "user_features", "context"}
 
@@ -60,6 +49,10 @@ class Request:
                 if "item_id" not in candidate:
                     raise InputError(f"candidate {place} has no item_id")
                 ids.append(candidate["item_id"])
+                if not isinstance(ids[-1], str | int):
+                    raise InputError(
+                        f"candidate {place}: item_id must be a number or a text, got {ids[-1]!r:.80}"
+                    )
                 attributes[ids[-1]] = {name: value for name, value in candidate.items() if name != "item_id"}
             else:
                 ids.append(candidate)
@@ -79,135 +72,3 @@ class Request:
             user_features=None if features is None else tuple(features),
             context=dict(context or {}),
         )
-
-
-def request_batch(
-    requests: Sequence[Request],
-    vocabulary: Vocabulary,
-    constraints: Constraints | None = None,
-    catalogue: Catalogue | None = None,
-    counts: RollingCounts | None = None,
-    deadline: Deadline = ENDLESS,
-) -> Batch:
-    """Requests side by side. What a request says of an item goes before what the catalogue says.
-
-    `counts` are the rolling counts as they stand; those a request sends itself go before them.
-    """
-    if not requests:
-        raise InputError("there is no request to answer")
-    known = catalogue or Catalogue(_NO_ITEMS, _NO_USERS)
-    rules = constraints or Constraints()
-    rules.refuse_functions_of_cards()
-    B, N = len(requests), max(1, max(len(request.candidates) for request in requests))
-    present = np.zeros((B, N), bool)
-    item = np.zeros((B, N), np.int64)
-    for b, request in enumerate(requests):
-        count = len(request.candidates)
-        present[b, :count] = True
-        item[b, :count] = vocabulary.item_index(request.candidates)
-    rows = [known.item_rows(request.candidates) for request in requests]
-    asked = rules.requests(
-        _columns(requests, rows, rules.fields, known, present),
-        np.array([request.k for request in requests]),
-        present,
-        include=[request.include for request in requests],
-        exclude=[request.exclude for request in requests],
-        deadline=deadline,
-    )
-    return Batch(
-        user=np.array([vocabulary.user_index(request.user_id) for request in requests], np.int64),
-        item=item,
-        present=asked.present,
-        graph=asked.graph,
-        card_size=asked.card_size.astype(np.int64),
-        pinned=asked.pinned,
-        group=asked.group,
-        cap=asked.cap,
-        tie_key=asked.tie_key,
-        brief=asked.brief,
-        user_features=_user_features(requests, vocabulary, known),
-        item_features=_item_features(requests, rows, present, vocabulary, known),
-        **request_columns(requests, rows, present, vocabulary.columns, known, counts),
-    )
-
-
-def rule_columns(request: Request, fields: Sequence[str], catalogue: Catalogue) -> dict[str, np.ndarray]:
-    """What rules read of one request, [1, N] each: for saying why, after a batch has said what."""
-    present = np.ones((1, len(request.candidates)), bool)
-    return _columns([request], [catalogue.item_rows(request.candidates)], fields, catalogue, present)
-
-
-_NO_ITEMS = pa.table({"item_id": pa.array([], pa.string())})
-_NO_USERS = pa.table({"user_id": pa.array([], pa.string())})
-
-
-def _columns(
-    requests: Sequence[Request],
-    rows: Sequence[Sequence[int]],
-    fields: Sequence[str],
-    known: Catalogue,
-    present: Bool[np.ndarray, "B N"],
-) -> dict[str, np.ndarray]:
-    """The columns rules read, as objects; None where nobody knows."""
-    columns = {name: np.full(present.shape, None, object) for name in ("item_id", *fields)}
-    for b, request in enumerate(requests):
-        count = len(request.candidates)
-        columns["item_id"][b, :count] = request.candidates
-        for name in fields:
-            values = known.attribute(name, rows[b])
-            for n, item_id in enumerate(request.candidates):
-                sent = request.attributes.get(item_id, {})
-                columns[name][b, n] = sent.get(name, values[n])
-    return columns
-
-
-def _user_features(requests: Sequence[Request], vocabulary: Vocabulary, known: Catalogue) -> Any:
-    scaling = vocabulary.user_scaling
-    if scaling is None:
-        return None
-    raw = np.full((len(requests), len(scaling)), np.nan, np.float32)
-    held = known.user_features
-    for b, request in enumerate(requests):
-        row = known.user_row(request.user_id)
-        if request.user_features is not None:
-            raw[b] = _sent(request.user_features, len(scaling), "user_features", b)
-        elif row >= 0 and held.shape[1] == len(scaling):
-            raw[b] = held[row]
-        if request.context and len(names := vocabulary.columns.columns.user.numbers) == len(scaling):
-            named_numbers(request.context, names, raw[b], b)
-    return scaling(raw)
-
-
-def _item_features(
-    requests: Sequence[Request],
-    rows: Sequence[Sequence[int]],
-    present: Bool[np.ndarray, "B N"],
-    vocabulary: Vocabulary,
-    known: Catalogue,
-) -> Any:
-    scaling = vocabulary.item_scaling
-    if scaling is None:
-        return None
-    raw = np.full((*present.shape, len(scaling)), np.nan, np.float32)
-    held = known.item_features
-    for b, request in enumerate(requests):
-        row = np.array(rows[b], np.int64)
-        if held.shape[1] == len(scaling):
-            raw[b, : len(row)][row >= 0] = held[row[row >= 0]]
-        for n, item_id in enumerate(request.candidates):
-            sent = request.attributes.get(item_id, {})
-            if sent.get("features") is not None:
-                raw[b, n] = _sent(sent["features"], len(scaling), f"features of item {item_id!r}", b)
-            if sent and len(vocabulary.columns.item_numbers):
-                named_numbers(sent, vocabulary.columns.item_numbers.names, raw[b, n], b)
-    return scaling(raw)
-
-
-def _sent(values: Any, size: int, what: str, b: int) -> Float32[np.ndarray, "F"]:
-    try:
-        read = np.asarray(values, np.float32)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"request {b}: {what} must be numbers, got {values!r}") from error
-    if read.shape != (size,):
-        raise InputError(f"request {b}: {what} must be {size} numbers, got {read.shape}")
-    return read

@@ -110,6 +110,11 @@ class Vocabulary:
             return hashed_rows(ids, self.item_rows) + 1
         return RowLookup(self.item_ids)(ids) + 1
 
+    @property
+    def item_type(self) -> type | None:
+        """What item ids are; None where any will do, since none is known."""
+        return self._type("item")
+
     def user_index(self, user_id: Any) -> int:
         """Index of one user, 0 if unknown; an id of the wrong type is a mistake, not a stranger."""
         return self._index("user", user_id)
@@ -120,11 +125,11 @@ class Vocabulary:
 
     def _index(self, kind: str, wanted: Any) -> int:
         ids = self.user_ids if kind == "user" else self.item_ids
-        expected: type = int if pa.types.is_integer(ids.type) else str
         rows = self.user_rows if kind == "user" else self.item_rows
+        expected = self._type(kind)
         if isinstance(wanted, np.generic):
             wanted = wanted.item()
-        if wanted is not None and (rows or len(ids)) and type(wanted) is not expected:
+        if wanted is not None and expected is not None and type(wanted) is not expected:
             raise InputError(f"{kind} ids of this model are of type {expected.__name__}, got {wanted!r}")
         if rows:
             return int(hashed_rows(pa.array([wanted], ids.type), rows)[0]) + 1
@@ -133,6 +138,12 @@ class Vocabulary:
         ):  # first single lookup: 3 million ids take a second, then each costs 50 ns
             self._tables[kind] = {known: i + 1 for i, known in enumerate(ids.to_pylist())}
         return self._tables[kind].get(wanted, 0)
+
+    def _type(self, kind: str) -> type | None:
+        ids = self.user_ids if kind == "user" else self.item_ids
+        if not (len(ids) or (self.user_rows if kind == "user" else self.item_rows)):
+            return None
+        return int if pa.types.is_integer(ids.type) else str
 
     def save(self, folder: Path | str) -> None:
         """Write vocabulary.json and one Parquet file of ids each for users and items into an existing folder."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from exactk.data.catalogue import Catalogue
-from exactk.data.requests import Request, rule_columns
+from exactk.data.request_batch import RequestBuilder
+from exactk.data.requests import Request
 from exactk.engine.calibration import Calibration
 from exactk.engine.card_values import LearnedValue, SummedValue
 from exactk.engine.decide import Decision
@@ -37,14 +37,14 @@ class RuledBatch:
     requests: tuple[Request, ...]
     batch: Batch
     constraints: Constraints
-    catalogue: Catalogue
+    builder: RequestBuilder
     relaxed: tuple[tuple[str, ...], ...] = ()
     errors: tuple[InfeasibleError | OutOfTimeError | None, ...] = ()
 
     def sheet(self, b: int, deadline: Deadline = ENDLESS) -> RuleSheet:
         """One request laid open, demand by demand."""
         request = self.requests[b]
-        columns = rule_columns(request, self.constraints.fields, self.catalogue)
+        columns = self.builder.rule_columns(request, self.constraints.fields)
         present = np.ones((1, len(request.candidates)), bool)
         return RuleSheet.of(
             self.constraints,

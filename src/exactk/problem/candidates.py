@@ -47,7 +47,9 @@ def sizes(card_size: Sizes, present: Bool[np.ndarray, "B N"]) -> Int32[np.ndarra
     if size.ndim == 1 and len(size) != len(present):
         raise InputError(f"got {len(size)} card sizes for {len(present)} requests")
     num_candidates = present.sum(1)
-    size = np.broadcast_to(size, len(present))
+    size = size if size.ndim else np.broadcast_to(size, len(present))
+    if ((size >= 1) & (size <= num_candidates)).all():  # nearly always
+        return size.astype(np.int32)
     if (num_candidates == 0).any():
         raise RequestError(int(np.argmin(num_candidates)), "there are no candidates")
     if (size < 1).any():
@@ -62,14 +64,14 @@ def sizes(card_size: Sizes, present: Bool[np.ndarray, "B N"]) -> Int32[np.ndarra
 def check_candidates(columns: Columns, present: Bool[np.ndarray, "B N"]) -> None:
     """No id twice in one request."""
     ids = columns["item_id"]
-    nameless = absent_values(ids) & present
-    if nameless.any():
-        b, position = np.argwhere(nameless)[0].tolist()
-        raise RequestError(b, f"position {position} has no item_id")
     if ids.dtype.kind in "iu" and present.all():
         ordered = np.sort(ids, axis=1)
         twice = (ordered[:, 1:] == ordered[:, :-1]).any(1)
     else:
+        nameless = absent_values(ids) & present
+        if nameless.any():
+            b, position = np.argwhere(nameless)[0].tolist()
+            raise RequestError(b, f"position {position} has no item_id")
         ordered = np.sort(codes(ids, present, "item_id", "distinct candidates"), axis=1)
         twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
     if twice.any():

@@ -183,7 +183,9 @@ class Service:
 
 
 def is_light(question: Question) -> bool:
-    """Whether it may be tried in the event loop: ids alone, few of them, the model's own rules."""
-    request = question.request
-    plain = not (question.explain or question.relax or question.constraints or request.attributes)
-    return plain and len(request.candidates) <= 64 and question.arm.loaded.express is not None
+    """Whether it may be tried in the event loop: few candidates, the model's own rules, no texts sent along."""
+    request, loaded = question.request, question.arm.loaded
+    plain = not (question.explain or question.relax or question.constraints)
+    if not plain or len(request.candidates) > 64 or not loaded.searches:
+        return False
+    return all(loaded.slow_names.isdisjoint(sent) for sent in request.attributes.values())

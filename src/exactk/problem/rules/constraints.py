@@ -170,7 +170,8 @@ class Distinct(FieldRule):
     def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
         """Different values."""
         values, lacking = self._values(columns, present)
-        number = codes(values, present & ~lacking, self.field, self.name)
+        plain = values.dtype.kind in "iu"  # compared as they are
+        number = values if plain else codes(values, present & ~lacking, self.field, self.name)
         return settle_missing(number[:, :, None] != number[:, None, :], lacking, self.missing)
 
 

@@ -17,7 +17,7 @@ from exactk.errors import ConfigError
 from exactk.problem.brief import Brief, joined
 from exactk.problem.candidates import Wishes, check_candidates, check_columns, sizes, wished_positions
 from exactk.problem.deadline import ENDLESS, Deadline
-from exactk.problem.graph import Requests
+from exactk.problem.graph import Requests, fill_complete
 from exactk.problem.rules.columns import Columns, RequestError, Sizes, nearest
 from exactk.problem.ties import tie_keys
 
@@ -192,12 +192,11 @@ class Constraints:
         self, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline = ENDLESS
     ) -> Bool[np.ndarray, "B N N"]:
         """Who may share a card with whom: all rules together, present candidates only, diagonal False."""
-        graph: np.ndarray = present[:, :, None] & present[:, None, :]  # B N N
+        graph = np.empty((*present.shape, present.shape[1]), bool)
+        fill_complete(present, graph)
         for rule in self.rules:
             if rule.speaks_of_pairs:
                 graph &= rule.allowed_within(columns, present, deadline)
-        N = present.shape[1]
-        graph[:, np.arange(N), np.arange(N)] = False
         return graph
 
     def caps(
@@ -210,6 +209,8 @@ class Constraints:
             for rule in self.rules
             if rule.cap is not None and (groups := rule.groups(columns, present)) is not None
         ]
+        if not capping:
+            return np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
         group = np.array([groups for groups, _ in capping], np.int32).reshape(len(capping), B, N)
         cap = np.array([most for _, most in capping], np.int32)
         return np.ascontiguousarray(group.transpose(1, 0, 2)), np.tile(cap, (B, 1))

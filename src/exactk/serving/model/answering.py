@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exactk.data.requests import Request, request_batch
+from exactk.data.request_batch import Built
+from exactk.data.requests import Request
+from exactk.data.sheet import sheet_of
 from exactk.engine.reasons import RuledBatch, card_of, why_not, with_rules_relaxed
 from exactk.errors import ExactKError
 from exactk.problem.deadline import Deadline
@@ -107,53 +109,30 @@ class Answerer:
     def _tried(self, questions: Sequence[Question], seconds: float) -> list[Answer | None] | None:
         """The quick way, or None: what is wrong with a question is said by the long way."""
         try:
-            return self._by_tables(questions, seconds)
+            if not _may_search(questions[0], loaded := questions[0].arm.loaded):
+                return None
+            return _searched(_together(questions, loaded, Deadline.after(seconds)), seconds)
         except ExactKError:
             return None
 
     def _together(self, questions: Sequence[Question]) -> list[Answer | Exception]:
         """Questions of one group. If they cannot be answered together, each is asked alone, whatever the reason."""
         try:
-            left = min(question.deadline for question in questions) - perf_counter()
-            found = self._by_tables(questions, left)
-            if found is not None and None not in found:
-                return [answer for answer in found if answer is not None]
-            return self._by_model(questions)
+            loaded = questions[0].arm.loaded  # read once: another may take its place meanwhile
+            deadline = Deadline(min(question.deadline for question in questions))
+            asked = _together(questions, loaded, deadline)
+            if _may_search(questions[0], loaded):
+                found = _searched(asked, deadline.left)
+                if None not in found:
+                    return [answer for answer in found if answer is not None]
+            opened = RuledBatch(
+                asked.requests, asked.built.batch, asked.rules, loaded.recommender.fitted.builder
+            )
+            return self._decoded(questions, with_rules_relaxed(opened, questions[0].relax, deadline), loaded)
         except Exception as error:
             if len(questions) == 1:
                 return [error]
             return [self._together([question])[0] for question in questions]
-
-    def _by_model(self, questions: Sequence[Question]) -> list[Answer | Exception]:
-        loaded = questions[0].arm.loaded
-        fitted = loaded.recommender.fitted
-        rules = fitted.constraints if questions[0].constraints is None else questions[0].constraints
-        requests = [_sized(question.request, fitted.card_size) for question in questions]
-        deadline = Deadline(min(question.deadline for question in questions))
-        batch = loaded.quick.batch(requests) if loaded.quick and rules is fitted.constraints else None
-        if batch is None:
-            batch = request_batch(requests, fitted.vocabulary, rules, fitted.catalogue, deadline=deadline)
-        asked = RuledBatch(tuple(requests), batch, rules, fitted.catalogue)
-        asked = with_rules_relaxed(asked, questions[0].relax, deadline)
-        return self._decoded(questions, asked, loaded)
-
-    def _by_tables(self, questions: Sequence[Question], seconds: float) -> list[Answer | None] | None:
-        """The quick way for the usual request; None where all must go the long way.
-
-        It asks no ladder: no rung is quicker, and one that is slower would only make a late service later. Where time
-        has run out, the search is stopped early, and its card is a fallback unless it was proven best all the same.
-        """
-        first, loaded = questions[0], questions[0].arm.loaded
-        if loaded.express is None or first.constraints is not None or first.relax or first.explain:
-            return None
-        card_size = loaded.recommender.fitted.card_size
-        requests = [_sized(question.request, card_size) for question in questions]
-        cards = loaded.express.cards(requests, max(seconds, 0.0))
-        if cards is None:
-            return None
-        return [
-            None if card is None else _proven_or_stopped(card, seconds <= 0, loaded.version) for card in cards
-        ]
 
     def _decoded(
         self, questions: Sequence[Question], asked: RuledBatch, loaded: Loaded
@@ -205,5 +184,43 @@ def _grouped(questions: Sequence[Question]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _sized(request: Request, card_size: int) -> Request:
-    return request if request.k else replace(request, k=card_size)
+class _Together(NamedTuple):
+    """Questions of one group, as one model reads them."""
+
+    loaded: Loaded
+    requests: tuple[Request, ...]
+    rules: Constraints
+    built: Built
+
+
+def _together(questions: Sequence[Question], loaded: Loaded, deadline: Deadline) -> _Together:
+    """One batch; a request that names no card size gets the model's."""
+    fitted, given = loaded.recommender.fitted, questions[0].constraints
+    requests = tuple(
+        [q.request if q.request.k else replace(q.request, k=fitted.card_size) for q in questions]
+    )
+    rules = fitted.constraints if given is None else given
+    built = fitted.builder.built(sheet_of(requests, fitted.catalogue), rules, deadline)
+    return _Together(loaded, requests, rules, built)
+
+
+def _may_search(question: Question, loaded: Loaded) -> bool:
+    """Whether the search alone can answer: the model's own rules, no reasons, a value that can be searched."""
+    return not (question.constraints or question.relax or question.explain) and loaded.searches
+
+
+def _searched(asked: _Together, seconds: float) -> list[Answer | None]:
+    """The best cards by search; None for a question whose card was not found, which must go the long way.
+
+    It asks no ladder: no rung is quicker, and one that is slower would only make a late service later. Where time
+    has run out, the search is stopped early, and its card is a fallback unless it was proven best all the same.
+    """
+    loaded, requests = asked.loaded, asked.requests
+    calibration, limit = loaded.recommender.fitted.calibration, max(seconds / 2 / len(requests), 1e-4)
+    decision = loaded.searched(asked.built, limit)
+    return [
+        _proven_or_stopped(card_of(request, decision, row, calibration), seconds <= 0, loaded.version)
+        if decision.found[row]
+        else None
+        for row, request in enumerate(requests)
+    ]

@@ -10,19 +10,20 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from exactk.data.requests import request_batch
-from exactk.engine.decide import decider_of
+from exactk.data.request_batch import Built
+from exactk.engine.card_values import LearnedPairs
+from exactk.engine.decide import Decider, Decision, ExactDecider, decider_of, searched
+from exactk.engine.pair_value.tables import PairTables
 from exactk.errors import ExactKError
 from exactk.model_folder import TrainedModel
 from exactk.recommender import Recommender
 from exactk.serving.model.decoding import RUNGS, Decoder
-from exactk.serving.model.express import Express
-from exactk.serving.model.quick import QuickBatches
 from exactk.serving.model.trials import stranger_request, trial_requests
 
 log = logging.getLogger("exactk.serving")
@@ -32,14 +33,37 @@ Signature = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model ready to serve; `version` is the hash of its config.json, which names the hash of every other file."""
+    """A model ready to serve; `version` is the hash of its config.json, which names the hash of every other file.
+
+    `tables` are what a pair value says of the catalogue's items.
+    """
 
     recommender: Recommender
     decoder: Decoder
-    quick: QuickBatches | None
-    express: Express | None
+    tables: PairTables | None
     version: str
     since: float
+
+    @property
+    def searches(self) -> bool:
+        """Whether cards are found by exact search of a value, and none is drawn by chance."""
+        return isinstance(self.decoder.decider, ExactDecider) and self.decoder.explore == 0
+
+    @cached_property
+    def slow_names(self) -> frozenset[str]:
+        """What takes long to read where it is sent along with an item."""
+        fitted = self.recommender.fitted
+        item = fitted.vocabulary.columns.columns.item
+        return frozenset((*item.texts, *item.vectors, *fitted.constraints.fields))
+
+    def searched(self, built: Built, seconds: float) -> Decision:
+        """The best cards, where `searches`, each within `seconds`; values by tables, where these hold."""
+        decider, batch = self.decoder.decider, built.batch
+        assert isinstance(decider, ExactDecider)
+        if self.tables is not None and built.as_known:
+            values = self.tables.values(batch.user, batch.user_features, np.maximum(built.row, 0))
+            return searched(batch.requests(), values, seconds, cores=1)
+        return decider.decide(batch, seconds)
 
 
 class Arm:
@@ -95,18 +119,28 @@ def load(folder: Path, explore: float) -> Loaded:
     described = (folder / "config.json").read_bytes() if (folder / "config.json").is_file() else b""
     recommender = Recommender.load(folder)
     fitted = recommender.fitted
-    quick = QuickBatches.of(fitted)
     decider = decider_of(fitted.config, fitted.weights, fitted.sizes, fitted.card_size, threads=1)
     decoder = _tried_out(fitted, Decoder(decider, explore))
-    express = None if explore > 0 else Express.of(fitted, decider, quick)
     version = hashlib.sha256(described).hexdigest()[:12]
-    return Loaded(recommender, decoder, quick, express, version, time.time())
+    return Loaded(recommender, decoder, _tables(fitted, decider), version, time.time())
+
+
+def _tables(fitted: TrainedModel, decider: Decider) -> PairTables | None:
+    """What a pair value says of the catalogue's items, computed once; None for another model, or a large catalogue."""
+    weights = fitted.weights.value
+    if weights is None or not (isinstance(decider, ExactDecider) and isinstance(decider.value, LearnedPairs)):
+        return None
+    builder, features = fitted.builder, fitted.builder.item_features
+    held = None if features is None else features[:-1]
+    return PairTables.of(
+        weights, fitted.config.pair_value, decider.value.compiled, builder.item_index[:-1], held
+    )
 
 
 def _tried_out(fitted: TrainedModel, decoder: Decoder) -> Decoder:
     """By every rung, with items the model knows and some it does not; without rules, so that there is a card."""
     for requests in ([stranger_request(fitted)], trial_requests(fitted) or [stranger_request(fitted)]):
-        batch = request_batch(requests, fitted.vocabulary, None, fitted.catalogue)
+        batch = fitted.builder.batch(requests)
         for rung in RUNGS:
             decoder.decode(batch, rung, np.random.default_rng(0), 1.0)
     return decoder

@@ -19,7 +19,6 @@ from exactk.problem.batch import Batch
 from exactk.problem.graph import complete_graph
 from exactk.problem.rules.constraints import Forbid, TitleDistance, Variety
 from exactk.problem.solving import solve
-from exactk.serving.model.quick import fill_complete, part_equals
 from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
 from exactk.settings.presets import preset
 
@@ -57,9 +56,6 @@ def warm_models() -> None:
     value = shapes.blank(shapes.card_value(best.card_value, best.pair_value, read))
     numbers = replace(batch, candidate_numbers=np.zeros((1, 4, 1), np.float32))
     CompiledCardValue(value, best, read, threads=1).values(numbers)
-    graph = np.empty((1, 4, 4), bool)
-    fill_complete(np.ones((1, 4), bool), graph)
-    part_equals(np.zeros((1, 4), np.int64), graph)
     policy = PolicyConfig(inputs="ids")
     CompiledDecoder(shapes.blank(shapes.policy(policy, sizes, {})), policy, sizes, ids, threads=1).recommend(
         batch

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from exactk.data.requests import Request, request_batch
+from exactk.data.requests import Request
 from exactk.engine.calibration import Calibration
 from exactk.engine.card_values import LearnedValue, SummedValue
 from exactk.engine.decide import PolicyDecider
@@ -131,7 +131,7 @@ def weights(arm: Arm, asked: ViewRequest) -> Weights:
         attributes=dict(zip(ids, asked.items, strict=True)),
         user_features=None if asked.user_features is None else tuple(asked.user_features),
     )
-    batch = request_batch([request], fitted.vocabulary, None, fitted.catalogue)
+    batch = fitted.builder.batch([request])
     attention = None
     value, calibration = decider.value, fitted.calibration
     if isinstance(decider, PolicyDecider) and fitted.config.policy.encoder_layers:

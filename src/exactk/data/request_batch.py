@@ -1,0 +1,282 @@
+"""RequestBuilder: THE way from requests to a Batch, for every door; dataset folders have `folder.py`.
+
+Knows no log and no model. Whatever depends on an item alone is a table by row of the catalogue, made once; its last
+row, which -1 finds, stands for every item that the catalogue lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float32, Int64
+
+from exactk.data.catalogue import Catalogue
+from exactk.data.request_columns import RequestColumns, set_numbers
+from exactk.data.requests import Request
+from exactk.data.rolling import RollingCounts
+from exactk.data.sheet import NOT_SENT, RequestSheet, sheet_of
+from exactk.data.vocabulary import Scaling, Vocabulary
+from exactk.errors import InputError
+from exactk.problem.batch import Batch
+from exactk.problem.deadline import ENDLESS, Deadline
+from exactk.problem.graph import Requests
+from exactk.problem.rules.columns import absent_values
+from exactk.problem.rules.constraints import AtMost, Constraints, Distinct
+from exactk.problem.ties import tie_keys
+
+NO_CATALOGUE = Catalogue(
+    pa.table({"item_id": pa.array([], pa.string())}), pa.table({"user_id": pa.array([], pa.string())})
+)
+
+
+class RuleTable(NamedTuple):
+    """A column of the catalogue as rules read it; `codes` compare as the values do, where none is missing."""
+
+    values: np.ndarray
+    codes: Int64[np.ndarray, "I"] | None
+
+
+class Built(NamedTuple):
+    """A batch, the catalogue's row of each candidate, and whether all of these are known and as the catalogue says."""
+
+    batch: Batch
+    row: Int64[np.ndarray, "B N"]
+    as_known: bool
+
+
+class RequestBuilder:
+    """What one vocabulary and one catalogue make of requests. What a request says goes before the catalogue.
+
+    `counts` are the rolling counts as they stand; those a request sends itself go before them.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        catalogue: Catalogue | None = None,
+        counts: RollingCounts | None = None,
+    ) -> None:
+        self.vocabulary, self.counts = vocabulary, counts
+        self.catalogue = catalogue or NO_CATALOGUE
+        self.columns = RequestColumns(vocabulary.columns, self.catalogue)
+        self._rule_tables: dict[str, RuleTable] = {}
+
+    def batch(
+        self,
+        requests: Sequence[Request],
+        constraints: Constraints | None = None,
+        deadline: Deadline = ENDLESS,
+    ) -> Batch:
+        """Requests side by side."""
+        return self.built(sheet_of(requests, self.catalogue), constraints, deadline).batch
+
+    def built(
+        self, sheet: RequestSheet, constraints: Constraints | None = None, deadline: Deadline = ENDLESS
+    ) -> Built:
+        """The same from a sheet, with what is known of where it comes from."""
+        user, item = self._users(sheet), self._items(sheet)  # ids of the wrong type are refused first
+        asked, keys = self._asked(sheet, constraints or Constraints(), deadline)
+        item_features, sent_features = self._item_features(sheet)
+        batch = Batch(
+            user=user,
+            item=item,
+            present=asked.present,
+            graph=asked.graph,
+            card_size=asked.card_size.astype(np.int64),
+            pinned=asked.pinned,
+            group=asked.group,
+            cap=asked.cap,
+            tie_key=keys,
+            brief=asked.brief,
+            user_features=self._user_features(sheet),
+            item_features=item_features,
+            **self.columns.arrays(sheet, self.counts),
+        )
+        return Built(batch, sheet.row, sheet.all_known and not sent_features)
+
+    def rule_columns(self, request: Request, fields: Sequence[str]) -> dict[str, np.ndarray]:
+        """What rules read of one request, [1, N] each, in the caller's words."""
+        sheet = sheet_of([request], self.catalogue)
+        return {"item_id": sheet.ids} | {name: self._values(sheet, name) for name in fields}
+
+    def unread(self, request: Request, fields: Sequence[str] = ()) -> list[str]:
+        """Names that came along and that neither the model nor these rules read."""
+        sent = frozenset().union(*request.attributes.values()) if request.attributes else frozenset()
+        of_items = sent.difference(self.item_names, fields) if sent else sent
+        of_request = [name for name in request.context if name not in self._context_names]
+        return sorted({*of_items, *of_request})
+
+    @cached_property
+    def item_index(self) -> Int64[np.ndarray, "I"]:
+        """Vocabulary index by row of the catalogue."""
+        return np.append(self.vocabulary.index_items(self.catalogue.item_ids), 0)
+
+    @cached_property
+    def item_features(self) -> Float32[np.ndarray, "I Fi"] | None:
+        """Scaled features by row of the catalogue."""
+        return _scaled(self.catalogue.item_features, self.vocabulary.item_scaling)
+
+    @cached_property
+    def _user_table(self) -> Float32[np.ndarray, "U Fu"] | None:
+        return _scaled(self.catalogue.user_features, self.vocabulary.user_scaling)
+
+    @cached_property
+    def _tie_keys(self) -> Int64[np.ndarray, "I"]:
+        return np.append(tie_keys(self.catalogue.item_ids.to_pylist()), 0)
+
+    @cached_property
+    def item_names(self) -> frozenset[str]:
+        """What the model reads of a candidate or of its item, and what is kept of an item anyway."""
+        fitted = self.vocabulary.columns
+        known = (*self.columns.candidate_names, *fitted.columns.item.names, *fitted.item_numbers.names)
+        return frozenset((*known, "item_id", "features", "title", "category"))
+
+    @cached_property
+    def _context_names(self) -> frozenset[str]:
+        columns = self.vocabulary.columns.columns
+        return frozenset((*columns.context.names, *columns.user.names))
+
+    def _users(self, sheet: RequestSheet) -> Int64[np.ndarray, "B"]:
+        return np.array([self.vocabulary.user_index(user) for user in sheet.users], np.int64)
+
+    def _items(self, sheet: RequestSheet) -> Int64[np.ndarray, "B N"]:
+        index: np.ndarray = self.item_index[sheet.row]
+        expected = self.vocabulary.item_type
+        for b, candidates in enumerate(sheet.listed):
+            if not sheet.all_known or (expected is not None and {*map(type, candidates)} != {expected}):
+                index[b, : len(candidates)] = self.vocabulary.item_index(candidates)
+        return index
+
+    def _asked(
+        self, sheet: RequestSheet, rules: Constraints, deadline: Deadline
+    ) -> tuple[Requests, Int64[np.ndarray, "B N"]]:
+        """What decides validity, and what settles ties. Rows stand for ids as long as nothing is wrong."""
+        rules.refuse_functions_of_cards()
+        reads_ids = "item_id" in rules.fields or any(not rule.fields for rule in rules.rules)
+        wishes = sheet.include is not None or sheet.exclude is not None
+        by_row = sheet.all_known and not wishes and not reads_ids
+        columns = {"item_id": sheet.row if by_row else sheet.ids}
+        for name in rules.fields:
+            if name != "item_id":
+                readers = [rule for rule in rules.rules if name in rule.fields]
+                equal = all(isinstance(rule, Distinct | AtMost) for rule in readers)
+                columns[name] = self._codes(sheet, name) if equal else self._values(sheet, name)
+
+        def asked(ids: np.ndarray) -> Requests:
+            return rules.requests(
+                columns | {"item_id": ids}, sheet.card_size, sheet.present, sheet.include, sheet.exclude,
+                ties_by_id=False, deadline=deadline,
+            )  # fmt: skip
+
+        try:
+            found = asked(columns["item_id"])
+        except InputError:
+            if by_row:
+                asked(sheet.ids)  # says the same of the caller's ids
+            raise
+        keys = self._tie_keys[sheet.row] if sheet.all_known else tie_keys(sheet.ids)
+        return found, np.where(found.present, keys, 0)
+
+    def _values(self, sheet: RequestSheet, name: str) -> np.ndarray:
+        """A column of candidates as rules read it; None where nobody knows."""
+        values: np.ndarray = self._rule_table(name).values[sheet.row]
+        if name in sheet.sent.names:
+            flat = values.reshape(-1)
+            for place, value in zip(sheet.sent.places.tolist(), sheet.sent.values(name), strict=True):
+                if value is not NOT_SENT:
+                    flat[place] = value
+        return values
+
+    def _codes(self, sheet: RequestSheet, name: str) -> np.ndarray:
+        """The same for rules that compare values for equality alone."""
+        table = self._rule_table(name)
+        if table.codes is None or not sheet.all_known or name in sheet.sent.names:
+            return self._values(sheet, name)
+        return np.asarray(table.codes[sheet.row])
+
+    def _rule_table(self, name: str) -> RuleTable:
+        if name not in self._rule_tables:
+            values = np.full(len(self.catalogue.items) + 1, None, object)
+            if name in self.catalogue.items.column_names:
+                for row, value in enumerate(self.catalogue.items[name].to_pylist()):
+                    values[row] = value
+            codes = None
+            if name in self.catalogue.items.column_names and not absent_values(values[None, :-1]).any():
+                number: dict[Any, int] = {}
+                if all(isinstance(value, str | int | float) for value in values[:-1]):
+                    codes = np.array(
+                        [number.setdefault(value, len(number)) for value in values.tolist()], np.int64
+                    )
+            self._rule_tables[name] = RuleTable(values, codes)
+        return self._rule_tables[name]
+
+    def _user_features(self, sheet: RequestSheet) -> Float32[np.ndarray, "B Fu"] | None:
+        scaling = self.vocabulary.user_scaling
+        if scaling is None or self._user_table is None:
+            return None
+        scaled: np.ndarray = self._user_table[sheet.user_row]
+        names = self.vocabulary.columns.columns.user.numbers
+        names = names if len(names) == len(scaling) else ()
+        sent = sheet.user_features or {}
+        told = [
+            b for b, held in enumerate(sheet.contexts) if b in sent or any(name in held for name in names)
+        ]
+        if told:
+            raw = _raw(self.catalogue.user_features, sheet.user_row[told], len(scaling))
+            for at, b in enumerate(told):
+                if b in sent:
+                    raw[at] = _sent(sent[b], len(scaling), f"request {b}: user_features")
+            values = {name: [sheet.contexts[b].get(name, NOT_SENT) for b in told] for name in names}
+            set_numbers(raw, names, values)
+            scaled[told] = scaling(raw)
+        return scaled
+
+    def _item_features(self, sheet: RequestSheet) -> tuple[Float32[np.ndarray, "B N Fi"] | None, bool]:
+        """Scaled features, and whether some were sent."""
+        scaling = self.vocabulary.item_scaling
+        if scaling is None or self.item_features is None:
+            return None, False
+        scaled: np.ndarray = self.item_features[sheet.row]
+        names = [name for name in self.vocabulary.columns.item_numbers.names if name in sheet.sent.names]
+        if not names and "features" not in sheet.sent.names:
+            return scaled, False
+        sent, row = sheet.sent, sheet.row.reshape(-1)[sheet.sent.places]
+        raw = _raw(self.catalogue.item_features, row, len(scaling))
+        if "features" in sent.names:
+            for at, value in enumerate(sent.values("features")):
+                if value is not NOT_SENT and value is not None:
+                    raw[at] = _sent(value, len(scaling), sent.label("features", at))
+        set_numbers(
+            raw, self.vocabulary.columns.item_numbers.names, {name: sent.values(name) for name in names}
+        )
+        scaled.reshape(-1, len(scaling))[sent.places] = scaling(raw)
+        return scaled, True
+
+
+def _scaled(held: np.ndarray, scaling: Scaling | None) -> Float32[np.ndarray, "R F"] | None:
+    """Scaled features by row and, last, of what is unknown: the mean."""
+    if scaling is None:
+        return None
+    return np.asarray(scaling(_raw(held, np.append(np.arange(len(held)), -1), len(scaling))))
+
+
+def _raw(held: np.ndarray, rows: Int64[np.ndarray, "R"], size: int) -> Float32[np.ndarray, "R F"]:
+    """Features as the catalogue has them; NaN where it has none."""
+    raw = np.full((len(rows), size), np.nan, np.float32)
+    if held.shape[1] == size:
+        raw[rows >= 0] = held[rows[rows >= 0]]
+    return raw
+
+
+def _sent(values: Any, size: int, what: str) -> Float32[np.ndarray, "F"]:
+    try:
+        read = np.asarray(values, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} must be numbers, got {values!r:.80}") from error
+    if read.shape != (size,):
+        raise InputError(f"{what} must be {size} numbers, got {read.shape}")
+    return read
