@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +70,20 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_the_python_of_a_page_runs(page: Path, shown: dict[str, Any]) -> None:
     for block in blocks(page, "python"):
-        exec(compile(block, page.name, "exec"), shown)
+        run(block, page.name, shown)
+
+
+def run(block: str, name: str, names: dict[str, Any]) -> None:
+    """Statement by statement; what stands behind `# -> ` is what the expression before it comes to."""
+    lines = block.splitlines()
+    for statement in ast.parse(block).body:
+        promised = lines[(statement.end_lineno or 1) - 1].partition("# -> ")[2]
+        if isinstance(statement, ast.Expr):
+            value = eval(compile(ast.Expression(statement.value), name, "eval"), names)
+            assert not promised or repr(value) == promised, ast.unparse(statement)
+        else:
+            assert not promised, f"{name}: only an expression can be promised: {promised}"
+            exec(compile(ast.Module([statement], []), name, "exec"), names)
 
 
 @pytest.mark.parametrize("page", pages_with("toml"))
@@ -82,6 +100,7 @@ def commands() -> Iterator[Any]:
     """Every line that begins with `exactk`, in a block of its own or after a prompt, and every one within the text."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
+        text = text.replace("\\\n", " ")  # a command that goes on in the next line
         lines = re.findall(
             r"^(?:\$ )?exactk (?!is\b)(.*?)(?: &)?$", "\n".join(re.findall(r"```.*?```", text, re.S)), re.M
         )
@@ -101,3 +120,22 @@ def test_a_command_of_the_docs_is_one(line: str) -> None:
         command = command.commands[names[0]]
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     assert {word for word in words if word.startswith("-") and word != "-"} <= known
+
+
+@pytest.mark.slow
+def test_the_quickstart_runs_as_it_stands() -> None:
+    """All of it but cloning and installing; `python scripts/stranger.py` runs and times those, too."""
+    bin_folder = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "scripts/stranger.py", "--here", "--limit", "240"], cwd=ROOT, env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert '"card":["scarf-red","beanie","gloves"]' in done.stdout
+
+
+@pytest.mark.parametrize("page", pages_with("json"))
+def test_the_json_of_a_page_is_json(page: Path) -> None:
+    for block in blocks(page, "json"):
+        json.loads(block)
