@@ -6,6 +6,7 @@ script, font or style comes from another host (`tests/house/test_site.py` looks)
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,15 @@ def add_dark_twins(app: Any, document: nodes.document) -> None:
         image.parent.insert(image.parent.index(image) + 1, twin)
 
 
+def fields_of(*given: Any) -> None:
+    """A docstring's `name:  meaning` lines become a list of fields, as they read in the source."""
+    lines: list[str] = given[-1]
+    for number, line in enumerate(lines):
+        before = lines[number - 1] if number else ""
+        if re.match(r"[a-z_]+(, [a-z_]+)*: +\S", line) and (not before or before.startswith((":", " "))):
+            lines[number] = f":{line}"
+
+
 def visit_math(writer: Any, node: nodes.math) -> None:
     """A formula within a line."""
     writer.body.append(latex2mathml.converter.convert(node.astext()))
@@ -83,4 +93,5 @@ def visit_math_block(writer: Any, node: nodes.math_block) -> None:
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
+    app.connect("autodoc-process-docstring", fields_of)
     app.connect("doctree-read", add_dark_twins)
