@@ -94,4 +94,4 @@ def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
     app.connect("autodoc-process-docstring", fields_of)
-    app.connect("doctree-read", add_dark_twins)
+    app.connect("doctree-read", add_dark_twins, priority=100)  # before Sphinx collects pictures
