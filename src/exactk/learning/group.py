@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from exactk.models.pairvalue import PairValue
-from exactk.problem.exact import cliques
 from exactk.search.exact import as_weights
 from exactk.tensors import TensorBatch
 
@@ -49,6 +48,8 @@ def best_cards_of(
 
     Where a request has fewer, its best card again; `first_of_each` leaves those out.
     """
+    from exactk.problem.exact import cliques  # numba is needed only here
+
     values = value.values(batch)
     pair = as_weights(values.pair)
     ranking = cliques.best_n(

@@ -6,14 +6,12 @@ Knows neither rules (`constraints.py` makes these) nor search (`cliques.py` solv
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
 from exactk.problem import brief as briefs
 from exactk.problem.brief import Brief
-from exactk.problem.compiling import compiled
 
 
 @dataclass(frozen=True)
@@ -81,17 +79,6 @@ class Requests:
             None if self.brief is None else self.brief.rows(index),
             None if self.tie_key is None else self.tie_key[index],
         )
-
-
-@compiled
-@no_type_check
-def fill_complete(present, graph):
-    """Everyone present may share a card with everyone else."""
-    for b in range(len(graph)):
-        for i in range(graph.shape[1]):
-            for j in range(graph.shape[1]):
-                graph[b, i, j] = present[b, i] & present[b, j]
-            graph[b, i, i] = False
 
 
 def complete_graph(num_nodes: int) -> Bool[np.ndarray, "N N"]:

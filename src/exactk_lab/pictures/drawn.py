@@ -41,7 +41,7 @@ def _from(result: str, draw: Callable[[dict[str, Any], Colours], Canvas]) -> Cal
     return lambda colours: draw(document, colours)
 
 
-def _rule(shown: shelf.Shown, name: str) -> Callable[[Colours], Canvas]:
+def _rule(shown: shelf.RuleExample, name: str) -> Callable[[Colours], Canvas]:
     return lambda colours: shelf.rule_picture(colours, shown, name.replace("-", " "))
 
 

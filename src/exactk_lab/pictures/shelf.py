@@ -148,7 +148,7 @@ def card_picture(colours: Colours) -> Canvas:
 
 
 @dataclass(frozen=True)
-class Shown:
+class RuleExample:
     """What a rule's picture shows: K, the rule, the column people should look at, and the moral."""
 
     k: int
@@ -158,7 +158,7 @@ class Shown:
     places: bool = False
 
 
-def rules_shown() -> dict[str, Shown]:
+def rules_shown() -> dict[str, RuleExample]:
     """One picture a rule; the name is the page's."""
     W = exactk.Where
     allowed = np.ones((len(ITEMS), len(ITEMS)), bool)
@@ -170,60 +170,66 @@ def rules_shown() -> dict[str, Shown]:
     has_tea: Any = lambda card: any(item["kind"] == "tea" for item in card)  # noqa: E731
 
     return {
-        "title-distance": Shown(4, under(exactk.TitleDistance(0.5)), "kind", "no two titles nearer than 0.5"),
-        "distinct": Shown(4, under(exactk.Distinct("kind")), "kind", "each kind once"),
-        "at-most": Shown(4, under(exactk.AtMost("brand", 2)), "brand", "two of a brand at most"),
-        "minimum-distance": Shown(
+        "title-distance": RuleExample(
+            4, under(exactk.TitleDistance(0.5)), "kind", "no two titles nearer than 0.5"
+        ),
+        "distinct": RuleExample(4, under(exactk.Distinct("kind")), "kind", "each kind once"),
+        "at-most": RuleExample(4, under(exactk.AtMost("brand", 2)), "brand", "two of a brand at most"),
+        "minimum-distance": RuleExample(
             4,
             under(exactk.MinimumDistance("style", 0.15, "cosine")),
             "kind",
             "vectors of style at least 0.15 apart",
         ),
-        "minimum-gap": Shown(4, under(exactk.MinimumGap("price", 10)), "price", "prices at least 10 apart"),
-        "forbid": Shown(
+        "minimum-gap": RuleExample(
+            4, under(exactk.MinimumGap("price", 10)), "price", "prices at least 10 apart"
+        ),
+        "forbid": RuleExample(
             4,
             under(exactk.Forbid([["red", "blue"], ["beanie", "gloves"]])),
             "kind",
             "red with blue, beanie with gloves: never",
         ),
-        "allowed": Shown(
+        "allowed": RuleExample(
             4, {"allowed": allowed}, "kind", "a matrix of yours: red stands with none of the next three"
         ),
-        "count": Shown(4, under(exactk.Count("ad", exactly=2)), "ad", "exactly two ads"),
-        "share": Shown(
+        "count": RuleExample(4, under(exactk.Count("ad", exactly=2)), "ad", "exactly two ads"),
+        "share": RuleExample(
             4,
             under(exactk.Share(W("brand", equals="alto"), at_least=0.5)),
             "brand",
             "at least half from one brand",
         ),
-        "total": Shown(4, under(exactk.Total("price", at_most=100)), "price", "100 in all"),
-        "variety": Shown(4, under(exactk.Variety("brand", at_least=4)), "brand", "four brands at least"),
-        "slots": Shown(
+        "total": RuleExample(4, under(exactk.Total("price", at_most=100)), "price", "100 in all"),
+        "variety": RuleExample(
+            4, under(exactk.Variety("brand", at_least=4)), "brand", "four brands at least"
+        ),
+        "slots": RuleExample(
             4,
             under(exactk.Slots(where={1: W("hero")}, apart="brand", weights=[1, 0.8, 0.6, 0.4])),
             "brand",
             "a hero picture first; neighbours of two brands",
             True,
         ),
-        "prefer": Shown(
+        "prefer": RuleExample(
             4,
             under(exactk.Prefer(exactk.Distinct("kind"), worth=0.12)),
             "kind",
             "every pair of one kind costs 0.12",
         ),
-        "rule": Shown(
+        "rule": RuleExample(
             4,
             under(exactk.Rule(has_tea, "with tea", on="card")),
             "kind",
             "your own function: there must be tea",
         ),
-        "include-exclude": Shown(
+        "include-exclude": RuleExample(
             4, {"include": ["tea"], "exclude": ["red"]}, "kind", "tea is pinned, red is barred"
         ),
     }
 
 
-def rule_picture(colours: Colours, shown: Shown, name: str) -> Canvas:
+def rule_picture(colours: Colours, shown: RuleExample, name: str) -> Canvas:
     """The best card without the rule, above the best one with it; what changed has a coloured edge."""
     before, after = solved(shown.k), solved(shown.k, **shown.asked)
     left = 128.0

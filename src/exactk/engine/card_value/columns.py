@@ -33,7 +33,7 @@ class Scales(NamedTuple):
         return cls(*(plain(weights[name]) for name in names))
 
 
-class Columns(NamedTuple):
+class ModelColumns(NamedTuple):
     """Of a batch, with no columns where there are none; `own` is what each member makes of ids and features."""
 
     own: Float32[np.ndarray, "M B N S"]
@@ -47,7 +47,7 @@ class Columns(NamedTuple):
     present: Bool[np.ndarray, "B N"]
 
 
-def columns_of(batch: Batch, sizes: InputSizes, own: Float32[np.ndarray, "M B N S"]) -> Columns:
+def columns_of(batch: Batch, sizes: InputSizes, own: Float32[np.ndarray, "M B N S"]) -> ModelColumns:
     """Everything the model reads; a batch with other columns is refused."""
     as_numbers = sizes.item_feature_size <= MOST_NUMBERS
     features = _of(batch.item_features, sizes.item_feature_size, "item features")
@@ -68,7 +68,7 @@ def columns_of(batch: Batch, sizes: InputSizes, own: Float32[np.ndarray, "M B N 
         *_of(batch.user_categories, len(sizes.user_categories), "user categories"),
     ]
     B, N = batch.item.shape
-    return Columns(
+    return ModelColumns(
         own,
         _joined(numbers, (B, N), np.float32),
         _joined(vectors if as_numbers else [*features, *vectors], (B, N), np.float32),

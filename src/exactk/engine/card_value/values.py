@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from exactk.engine.card_value.column_kernel import ColumnPlaces, ColumnSizes
-from exactk.engine.card_value.columns import Columns, Scales, columns_of
+from exactk.engine.card_value.columns import ModelColumns, Scales, columns_of
 from exactk.engine.card_value.network_kernel import STRETCH, NetworkPlaces, NetworkSizes, card_values_each
 from exactk.engine.card_values import SummedValue
 from exactk.engine.network import linear
@@ -82,7 +82,7 @@ class CompiledCardValue(SummedValue):
 
     def _compute(
         self,
-        columns: Columns,
+        columns: ModelColumns,
         score: Float32[np.ndarray, "B N"],
         nodes: Float[np.ndarray, "M B N"],
         values: PairValues,

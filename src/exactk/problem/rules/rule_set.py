@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Int32
@@ -16,8 +16,9 @@ from jaxtyping import Bool, Int32
 from exactk.errors import ConfigError
 from exactk.problem.brief import Brief, joined
 from exactk.problem.candidates import Wishes, check_candidates, check_columns, sizes, wished_positions
+from exactk.problem.compiling import compiled
 from exactk.problem.deadline import ENDLESS, Deadline
-from exactk.problem.graph import Requests, fill_complete
+from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import Columns, RequestError, Sizes, nearest
 from exactk.problem.ties import tie_keys
 
@@ -34,6 +35,17 @@ OTHER_WORDS = {
     "position": '"slots"',
     "soft": '"prefer"',
 }
+
+
+@compiled
+@no_type_check
+def fill_complete(present, graph):
+    """Everyone present may share a card with everyone else."""
+    for b in range(len(graph)):
+        for i in range(graph.shape[1]):
+            for j in range(graph.shape[1]):
+                graph[b, i, j] = present[b, i] & present[b, j]
+            graph[b, i, i] = False
 
 
 class Constraint(ABC):
