@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 DEMO := $(VENV)/.installed-demo
 
-.PHONY: demo test quick check docs bench audit format clean
+.PHONY: demo test quick check docs wheels bench audit format clean
 
 # The demo needs no tools: where nothing is installed yet, only what it runs on is.
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))
@@ -29,6 +29,15 @@ check: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/site
 	@echo "open build/site/index.html"
+
+# The wheel and the sdist, in dist/, and the wheel by itself in an environment of its own: it must solve there.
+wheels: $(STAMP)
+	rm -rf dist build/tried
+	$(BIN)/python -m hatchling build -d dist
+	$(PYTHON) -m venv build/tried
+	build/tried/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	build/tried/bin/exactk --version
+	build/tried/bin/python examples/brief.py
 
 # Known holes in what we install: one fails the check; without the network it says that nothing was looked up.
 audit: $(STAMP)

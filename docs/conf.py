@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from exactk import __version__  # noqa: E402
+from exactk_lab.notebooks.pages import NotebookParser  # noqa: E402
 
 project = "exactk"
 author = "The exactk developers"
@@ -92,6 +93,8 @@ def visit_math_block(writer: Any, node: nodes.math_block) -> None:
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.add_source_suffix(".ipynb", "notebook")
+    app.add_source_parser(NotebookParser)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
     app.connect("autodoc-process-docstring", fields_of)
     app.connect("doctree-read", add_dark_twins, priority=100)  # before Sphinx collects pictures

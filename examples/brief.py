@@ -26,7 +26,7 @@ BRIEF = [
 def shelf(num_items: int = 60) -> dict[str, list[object]]:
     """Made-up items; a frame of pandas, polars or Arrow would do as well."""
     chance = random.Random(7)
-    return {
+    items: dict[str, list[object]] = {
         "item_id": [f"item-{n}" for n in range(num_items)],
         "score": [round(chance.random(), 3) for _ in range(num_items)],
         "brand": [chance.choice("abcdefgh") for _ in range(num_items)],
@@ -37,6 +37,8 @@ def shelf(num_items: int = 60) -> dict[str, list[object]]:
         "on_sale": [chance.random() < 0.2 for _ in range(num_items)],
         "sponsored": [chance.random() < 0.2 for _ in range(num_items)],
     }
+    looks = zip(items["colour"], items["category"], strict=True)
+    return items | {"title": [f"{colour} {category} {n}" for n, (colour, category) in enumerate(looks)]}
 
 
 def main() -> None:

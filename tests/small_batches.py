@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from exactk.problem.graph import is_valid_card
-from exactk.search.steps import replay_by_steps
+from exactk.search.decoding import replay_by_steps
 from exactk.tensors import TensorBatch
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,56 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from card_logs import random_log
-from exactk.data.logs.frame import from_frame
 from exactk.data.request_batch import RequestBuilder
 from exactk.data.requests import Request
-from exactk.data.sample import sample_log
 from exactk.data.vocabulary import Vocabulary
 from exactk.recommender import Recommender
 from exactk.scale.score import score
 from exactk.scale.scoring import ScoringJob
 from exactk.serving.model.decoding import RUNGS, Decoder
 from exactk.serving.settings import Settings
-from exactk.settings.config import Config
 from exactk.settings.presets import PRESETS
 from serving_server import client_of
-
-KEPT: list[TemporaryDirectory[str]] = []
-K = 3
-COLUMNS = "best, on a log with columns"
-ODD_BEAM = "tiny, with a beam of 5"
-
-
-def small(config: Config) -> Config:
-    """The same kind of model, made in a moment."""
-    return replace(
-        config,
-        policy=replace(config.policy, width=16, heads=2, feed_forward_size=16, embedding_size=8),
-        reward=replace(
-            config.reward, kind="set" if config.reward.kind == "pnn" else config.reward.kind, epochs=1
-        ),
-        pair_value=replace(config.pair_value, members=1, epochs=1),
-        card_value=replace(config.card_value, members=1, epochs=1, width=16, heads=2),
-        training=replace(config.training, epochs=1, warm_start_epochs=0, samples=2),
-    )
-
-
-@cache
-def folder_of(name: str) -> Path:
-    """A model folder; it lives as long as the tests do."""
-    KEPT.append(TemporaryDirectory(prefix="exactk-order-"))
-    place = Path(KEPT[-1].name)
-    if name == COLUMNS:
-        sample = sample_log(requests=200, seed=1)
-        log, config = from_frame(sample.rows, items=sample.items, path=place / "log"), PRESETS["best"]
-    else:
-        log, config = random_log(place / "log", 200), PRESETS["tiny" if name == ODD_BEAM else name]
-    if name == ODD_BEAM:
-        config = replace(config, policy=replace(config.policy, beam=5))
-    train, valid, _ = log.split()
-    Recommender(small(config)).fit(train, valid, show=False).save(place / "model")
-    return place / "model"
+from small_models import COLUMNS, ODD_BEAM, K, folder_of
 
 
 @pytest.fixture(params=[*PRESETS, ODD_BEAM, COLUMNS])
@@ -135,8 +93,6 @@ def test_the_service_over_http(model: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_scoring_files(model: Path, tmp_path: Path, suffix: str) -> None:
-    if suffix == ".parquet" and model == folder_of(COLUMNS):
-        pytest.skip("score reads no columns of Parquet files yet")
     user, _, mixed = asked_of(model)
     rows = [{"user_id": user, "candidates": order} for order in shuffled(mixed)]
     source = tmp_path / f"asked{suffix}"

@@ -20,8 +20,7 @@ from exactk.data.requests import Request
 from exactk.data.table import Meta
 from exactk.data.world.world import World, world
 from exactk.errors import ConfigError, DataError, InfeasibleError, InputError
-from exactk.evaluation.truth import true_figures
-from exactk.learning.decide import PolicyWriter
+from exactk.evaluation.judging import true_figures
 from exactk.learning.fit import fit
 from exactk.learning.phases import Models
 from exactk.problem.rules.constraints import AtMost, Constraints, Distinct, MinimumGap
@@ -207,7 +206,7 @@ def test_a_policys_cards_are_written_by_compiled_code_and_are_the_models_own() -
     policy = Models.of(recommender.fitted).policy
     assert policy is not None
     batch = next(data().batches(recommender.fitted.vocabulary, 64))
-    wanted = PolicyWriter(policy, policy.config).recommend(TensorBatch.of(batch))
+    wanted = policy.cards(TensorBatch.of(batch))
     assert np.array_equal(recommender.recommend_batch(batch), wanted.sort(1).values.numpy())
 
 
@@ -284,6 +283,9 @@ def test_a_saved_model_loads_with_the_same_answers(model: str, tmp_path: Path) -
     assert loaded.fitted.constraints == recommender.fitted.constraints
     assert loaded.history == recommender.history
     assert not [p for p in tmp_path.iterdir() if p.name != "model"]
+    described = (tmp_path / "model" / "config.json").read_bytes()  # whose hash is the model's version
+    loaded.save(tmp_path / "model")
+    assert (tmp_path / "model" / "config.json").read_bytes() == described
 
 
 def test_a_half_written_or_damaged_model_never_loads(tmp_path: Path) -> None:
@@ -325,10 +327,11 @@ def test_models_of_format_1_load_for_ever(model: str) -> None:
 def test_unknown_users_and_items_are_answered() -> None:
     for model in MODELS:
         known = {f"new{n}": {"shelf": f"s{n}", "features": [1.0, float(n)]} for n in range(4)}
-        card = fitted(model).recommend(
-            "nobody", [*known, *CANDIDATES], 3, attributes=known, user_features=[1.0]
-        )
+        sent = [{"item_id": name, **said} for name, said in known.items()]
+        card = fitted(model).recommend("nobody", [*sent, *CANDIDATES], 3, user_features=[1.0])
         assert len(set(card.items)) == 3
+        older = [*known, *CANDIDATES]
+        assert card == fitted(model).recommend("nobody", older, 3, attributes=known, user_features=[1.0])
 
 
 def test_mistakes_are_named() -> None:
@@ -341,7 +344,7 @@ def test_mistakes_are_named() -> None:
         recommender.recommend("u1", CANDIDATES, 9)
     with pytest.raises(InputError, match="not among the candidates"):
         recommender.recommend("u1", CANDIDATES, 3, include=["i99"])
-    with pytest.raises(InputError, match="list of item ids"):
+    with pytest.raises(InputError, match="must be item ids, mappings with an item_id, or a frame"):
         recommender.recommend("u1", "i1", 1)
     with pytest.raises(ConfigError, match="unknown preset 'bst'; did you mean best"):
         Recommender("bst")
@@ -415,3 +418,15 @@ def test_a_request_that_cannot_be_used_leaves_the_others_their_cards() -> None:
     assert "is there twice" in str(answers[1])
     with pytest.raises(InputError):
         recommender.recommend_many([good, bad[0]])
+
+
+def test_nor_does_one_whose_size_the_model_cannot_take() -> None:
+    good, smaller = Request("u1", tuple(CANDIDATES), 3), Request("u1", tuple(CANDIDATES), 2)
+    recommender = fitted("policy")  # its reward takes cards of three
+    first, refused, third = recommender.recommend_many([good, smaller, good], infeasible="return")
+    assert isinstance(first, Card)
+    assert isinstance(third, Card)
+    assert isinstance(refused, InputError)
+    assert "judges cards of exactly 3" in str(refused)
+    with pytest.raises(InputError, match="judges cards of exactly 3"):
+        recommender.recommend_many([good, smaller])

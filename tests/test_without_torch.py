@@ -16,7 +16,6 @@ import torch
 from exactk import model_folder
 from exactk.data.requests import Request
 from exactk.engine.decide import ModelWeights
-from exactk.learning.decide import PolicyWriter, best_cards
 from exactk.learning.phases import Models
 from exactk.settings.presets import PRESETS, preset
 from exactk.tensors import TensorBatch, arrays_of
@@ -59,10 +58,10 @@ def by_networks(models: Models, fitted: model_folder.TrainedModel) -> list[list[
     made = fitted.builder.batch(requests, fitted.constraints)
     batch = TensorBatch.of(made)
     if models.policy is not None:
-        cards = PolicyWriter(models.policy, models.policy.config).recommend(batch)
+        cards = models.policy.cards(batch)
     else:
         assert models.value is not None
-        cards = best_cards(models.value, batch).cards  # type: ignore[arg-type]
+        cards = models.value.best(batch).cards  # type: ignore[operator]
     return [
         [request.candidates[p] for p in sorted(card)]
         for request, card in zip(requests, cards.tolist(), strict=True)

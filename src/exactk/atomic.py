@@ -1,6 +1,6 @@
 """Files and folders that appear whole or not at all: written beside their place, on the disk before they are there.
 
-Knows nothing of what is inside them.
+Knows nothing of what is inside them. Whoever writes them, they may be read by whom the umask lets read.
 """
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from exactk.errors import DataError
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -25,13 +28,18 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
     A kill at any moment leaves the old file or the new one, whole. Two processes may write the same file: one stays.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _make_parent(target)
     draft = target.with_name(f".{target.name}.{os.getpid()}.writing")
     try:
+        draft.touch()
+        usual = draft.stat().st_mode & 0o777
         yield draft
+        draft.chmod(usual)  # some writers put a private file in its place
         _flush(draft)
         os.replace(draft, target)
         _flush(target.parent)
+    except OSError as error:
+        raise failed(target, error) from error
     finally:
         draft.unlink(missing_ok=True)
 
@@ -46,18 +54,47 @@ def write_text(path: Path | str, text: str) -> None:
 def atomic_folder(path: Path | str) -> Iterator[Path]:
     """Yield an empty folder to fill; on success it takes the place of `path`, on any failure `path` is untouched."""
     target = Path(path).absolute()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    _make_parent(target)
+    draft = draft_folder(target)
     try:
-        draft.chmod(0o755)  # mkdtemp makes it private; a dataset is read by others
         yield draft
+        share(draft)
         flush_folder(draft)
         swap(draft, target)
         _flush(target.parent)
+    except OSError as error:
+        raise failed(target, error) from error
     finally:
         shutil.rmtree(
             draft, ignore_errors=True
         )  # the draft that failed, or the old folder that was swapped out
+
+
+def failed(path: Path | str, error: Exception) -> DataError:
+    """What a failing disk means for a file or folder."""
+    return DataError(f"{path} could not be written ({error}); what stood there is unchanged")
+
+
+def draft_folder(target: Path) -> Path:
+    """A new folder beside a place, with the permissions that new folders have."""
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    draft.mkdir()
+    return draft
+
+
+def _make_parent(target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise failed(target, error) from error
+
+
+def share(folder: Path) -> None:
+    """Let every file below `folder` be read by whom the umask lets read: some writers make private ones."""
+    usual = folder.stat().st_mode & 0o666
+    for root, _, files in os.walk(folder):
+        for name in files:
+            (Path(root) / name).chmod(usual)
 
 
 def swap(draft: Path, target: Path) -> None:

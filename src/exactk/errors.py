@@ -3,6 +3,12 @@
 Knows nothing of what raised it.
 """
 
+from __future__ import annotations
+
+import re
+
+_PLACE = re.compile(r"^request (\d+)(?: \(\d+\))?: ")
+
 
 class ExactKError(Exception):
     """Base of all errors a caller may want to catch; the command line prints it as one line and exits 2."""
@@ -39,3 +45,14 @@ class DataError(ExactKError):
 
 class MissingExtraError(ExactKError, ImportError):
     """A feature needs a package that is not installed; the message says which extra brings it."""
+
+
+def place_of(error: Exception) -> int | None:
+    """The place in its batch of the request that an error is about, where it names one."""
+    found = _PLACE.match(str(error))
+    return int(found[1]) if found else None
+
+
+def without_place(error: Exception) -> str:
+    """Its message, without the place in a batch that nobody outside knows."""
+    return _PLACE.sub("", str(error))

@@ -28,7 +28,7 @@ def checked_description(path: Path) -> dict[str, Any]:
     try:
         described: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         known = described["format"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{file} is damaged: {error}") from error
     if known != FORMAT:
         raise DataError(f"{file}: model format {known!r}; this exactk reads format {FORMAT}")

@@ -15,13 +15,14 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from exactk.atomic import atomic_folder
+from exactk.atomic import atomic_folder, failed
 from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import SplitRecord
 from exactk.data.request_batch import RequestBuilder
+from exactk.data.rolling import FILE as COUNTS
+from exactk.data.rolling import RollingCounts
 from exactk.data.vocabulary import Vocabulary
-from exactk.engine.calibration import Calibration
-from exactk.engine.decide import ModelWeights
+from exactk.engine.decide import Calibration, ModelWeights
 from exactk.engine.shapes import shapes_of
 from exactk.errors import DataError
 from exactk.model_files import FORMAT, checked_description, sha256
@@ -45,36 +46,49 @@ class TrainedModel:
     calibration: Calibration
     history: tuple[Figures, ...]
     split: SplitRecord | None = None  # of the log it was trained on, so that judging it uses the same
+    counts: RollingCounts | None = (
+        None  # as they stood when training and validation ended, where the model reads any
+    )
 
     @cached_property
     def builder(self) -> RequestBuilder:
         """What makes batches of requests; the same one for every door, as its tables are made once."""
-        return RequestBuilder(self.vocabulary, self.catalogue)
+        return RequestBuilder(self.vocabulary, self.catalogue, self.counts)
 
 
 def save(fitted: TrainedModel, path: Path) -> None:
-    """Write the whole folder beside its place and swap it in; config.json, written last, names every other file."""
-    with atomic_folder(path) as folder:
-        fitted.vocabulary.save(folder)
-        fitted.catalogue.save(folder)
-        kept = {name: part for name, part in fitted.weights._asdict().items() if part is not None}
-        for name, weights in kept.items():
-            arrays = {key: np.asarray(array, order="C") for key, array in weights.items()}
-            save_file(arrays, folder / f"{name}.safetensors")
-        lines = "".join(json.dumps(figures) + "\n" for figures in fitted.history)
-        (folder / "history.jsonl").write_text(lines, encoding="utf-8")
-        described = {
-            "format": FORMAT,
-            "config": fitted.config.to_dict(),
-            "constraints": fitted.constraints.to_dict(),
-            "sizes": asdict(fitted.sizes),
-            "card_size": fitted.card_size,
-            "calibration": asdict(fitted.calibration),
-            "split": None if fitted.split is None else fitted.split._asdict(),
-            "models": sorted(kept),
-            "sha256": {file.name: sha256(file) for file in sorted(folder.iterdir())},
-        }
-        (folder / "config.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    """Write the whole folder beside its place and swap it in."""
+    try:
+        with atomic_folder(path) as folder:
+            _write(fitted, folder)
+    except SafetensorError as error:
+        raise failed(path, error) from error
+
+
+def _write(fitted: TrainedModel, folder: Path) -> None:
+    """All files; config.json, written last, names every other one."""
+    fitted.vocabulary.save(folder)
+    fitted.catalogue.save(folder)
+    if fitted.counts is not None:
+        fitted.counts.save(folder)
+    kept = {name: part for name, part in fitted.weights._asdict().items() if part is not None}
+    for name, weights in kept.items():
+        arrays = {key: np.asarray(array, order="C") for key, array in weights.items()}
+        save_file(arrays, folder / f"{name}.safetensors")
+    lines = "".join(json.dumps(figures) + "\n" for figures in fitted.history)
+    (folder / "history.jsonl").write_text(lines, encoding="utf-8")
+    described = {
+        "format": FORMAT,
+        "config": fitted.config.to_dict(),
+        "constraints": fitted.constraints.to_dict(),
+        "sizes": asdict(fitted.sizes),
+        "card_size": fitted.card_size,
+        "calibration": asdict(fitted.calibration),
+        "split": None if fitted.split is None else fitted.split._asdict(),
+        "models": sorted(kept),
+        "sha256": {file.name: sha256(file) for file in sorted(folder.iterdir())},
+    }
+    (folder / "config.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
 
 
 def load(path: Path) -> TrainedModel:
@@ -108,4 +122,5 @@ def load(path: Path) -> TrainedModel:
         calibration=Calibration(**described["calibration"]),
         history=tuple(json.loads(line) for line in history),
         split=None if described.get("split") is None else SplitRecord(**described["split"]),
+        counts=RollingCounts.load(path) if COUNTS in described["sha256"] else None,
     )

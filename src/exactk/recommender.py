@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -18,9 +17,13 @@ from jaxtyping import Int
 from exactk import model_folder
 from exactk.data.catalogue import Catalogue
 from exactk.data.dataset import Dataset
-from exactk.data.requests import Request
+from exactk.data.logs.files import frame_columns, is_frame
+from exactk.data.logs.request_rows import AskedColumns, requests_of_frame
+from exactk.data.requests import Request, read_candidates
+from exactk.data.rolling import RollingCounts
+from exactk.engine.answers import Asking, answers
+from exactk.engine.card_frames import cards_table, in_the_library_of, named_error
 from exactk.engine.decide import Decider, Decision, decider_of
-from exactk.engine.reasons import RuledBatch, card_of, why_not, with_rules_relaxed
 from exactk.errors import ExactKError, InputError, MissingExtraError
 from exactk.evaluation import metrics
 from exactk.problem.batch import Batch
@@ -33,6 +36,7 @@ from exactk.settings.presets import preset
 if TYPE_CHECKING:
     from exactk.learning import progress
 
+AT_ONCE = 2048  # requests of a frame
 # Further figures of cards at places of a view, one number per request.
 Judge = Callable[[Dataset, Int[np.ndarray, "B"], Int[np.ndarray, "B K"]], dict[str, np.ndarray]]
 
@@ -68,7 +72,7 @@ class Recommender:
         nothing had happened. `show`: a progress bar on stderr. `track`: TensorBoard and MLflow, if installed.
         Started by torchrun (or on Ray), the processes train one model together, each on its share of every batch.
         """
-        phases, progress, ranks = _learning()
+        phases, progress, joined = _learning()
         train, valid = self._under_rules(train), None if valid is None else self._under_rules(valid)
         place = None if folder is None else Path(folder)
         vocabulary = train.vocabulary(
@@ -76,7 +80,7 @@ class Recommender:
             self.config.vocabulary.item_rows,
             columns=self.config.model == "card_value",  # nothing else reads them
         )
-        with ranks.joined(phases.chosen_device(self.config)) as rank_of, ExitStack() as listening:
+        with joined(phases.chosen_device(self.config)) as rank_of, ExitStack() as listening:
             listeners = _listeners(progress, place, show, track) if rank_of.first else []
             for listener in listeners:
                 listening.callback(listener.close)
@@ -94,15 +98,17 @@ class Recommender:
                 calibration=trained.calibration,
                 history=trained.history,
                 split=train.parted,
+                counts=_counts_after(train, valid) if vocabulary.columns.rolling else None,
             )
         )
 
     def recommend(
         self,
         user: Any,
-        candidates: Sequence[Any],
+        candidates: Any,
         k: int | None = None,
         *,
+        context: Mapping[str, Any] | None = None,
         constraints: Rules = None,
         include: Sequence[Any] = (),
         exclude: Sequence[Any] = (),
@@ -114,21 +120,58 @@ class Recommender:
     ) -> Card:
         """The card of k candidates for one user, by external ids; unknown users and items are no error.
 
+        The candidates are ids; mappings {"item_id": ..., "price": ...} with what else is known of them, by the names
+        of the log; or a pandas, polars or Arrow frame with a column item_id, whose columns of context are read as
+        context. The context is what is true of the request, {"device": "phone"}; columns of users may stand there,
+        too. What is not sent is missing, a value of its own, or as the catalogue has it; `unread` tells which names
+        nobody reads.
+
         `value` is the calibrated click probability, `bound` what no valid card exceeds (infinite: unknown).
         constraints: other rules for this request; include, exclude: ids that must, must not be chosen; relax: rules
-        that may be let go, in this order; attributes: what to know of items the model has not met; explain: say why
-        each other candidate is not in the card; prove_seconds: how long a bound may be sought for a card that a policy
-        wrote, where its reward is a pair value (a pair value's own card is proven best anyway).
+        that may be let go, in this order; explain: say why each other candidate is not in the card; prove_seconds:
+        how long a bound may be sought for a card that a policy wrote, where its reward is a pair value (a pair value's
+        own card is proven best anyway). attributes: an older way to say what mappings say.
         """
-        size = self.fitted.card_size if k is None else k
-        sent = None if user_features is None else tuple(user_features)
-        request = Request(
-            user, _ids(candidates), size, tuple(include), tuple(exclude), attributes or {}, sent
+        request = self._request(candidates, constraints)
+        request = replace(
+            request,
+            user_id=user,
+            k=self.fitted.card_size if k is None else k,
+            include=tuple(include),
+            exclude=tuple(exclude),
+            attributes={**(attributes or {}), **request.attributes},
+            user_features=None if user_features is None else tuple(user_features),
+            context={**request.context, **(context or {})},
         )
         card: Card = self.recommend_many(
             [request], constraints=constraints, relax=relax, explain=explain, prove_seconds=prove_seconds
         )[0]
         return card
+
+    def unread(self, candidates: Any, context: Mapping[str, Any] | None = None) -> list[str]:
+        """Which of the names sent neither the model nor its rules read: perhaps one is misspelt."""
+        builder, fields = self.fitted.builder, self.fitted.constraints.fields
+        if is_frame(candidates):
+            own = ("request_id", "user_id", *builder.context_names)
+            return builder.unread(frame_columns(candidates), context or {}, (*fields, *own))
+        names = {name for held in read_candidates(candidates)[1].values() for name in held}
+        return builder.unread(names, context or {}, fields)
+
+    def _request(self, candidates: Any, constraints: Rules) -> Request:
+        """Candidates in whatever form, of nobody yet."""
+        if is_frame(candidates):
+            return requests_of_frame(candidates, self._asked(constraints), one=True)[0]
+        if isinstance(candidates, str | bytes) or not hasattr(candidates, "__iter__"):
+            raise InputError(
+                f"candidates must be item ids, mappings with an item_id, or a frame, got {candidates!r:.80}"
+            )
+        ids, attributes = read_candidates(candidates)
+        return Request(None, ids, 0, attributes=attributes)
+
+    def _asked(self, constraints: Rules) -> AskedColumns:
+        fitted = self.fitted
+        rules = fitted.constraints if constraints is None else Constraints.of(constraints)
+        return AskedColumns.of(fitted.vocabulary, fitted.card_size, rules.fields)
 
     @overload
     def recommend_many(
@@ -154,58 +197,53 @@ class Recommender:
         prove_seconds: float = 0.0,
     ) -> list[Card | ExactKError]: ...
 
+    @overload
     def recommend_many(
         self,
-        requests: Sequence[Request],
+        requests: Any,
+        *,
+        constraints: Rules = None,
+        relax: RelaxOrder = (),
+        infeasible: Literal["raise", "return"] = "raise",
+        prove_seconds: float = 0.0,
+    ) -> Any: ...
+
+    def recommend_many(
+        self,
+        requests: Any,
         *,
         constraints: Rules = None,
         relax: RelaxOrder = (),
         explain: bool = False,
         infeasible: Literal["raise", "return"] = "raise",
         prove_seconds: float = 0.0,
-    ) -> list[Any]:
+    ) -> Any:
         """Cards of many requests, each as if asked alone.
 
+        Requests are a list of `Request`, for a list of cards; or a pandas, polars or Arrow frame, for a frame of the
+        same kind with a row for each request, joined by its `request_id`: card, value, bound, relaxed, problem. The
+        frame has one row per candidate (request_id, item_id and any columns of the log; rows of a request together),
+        or one per request with lists.
+
         "return" puts the InfeasibleError of a request that has no card, or the InputError of one that cannot be used,
-        in the place of its card.
+        in the place of its card; in a frame, its message under `problem`.
         """
         fitted = self.fitted
         rules = fitted.constraints if constraints is None else Constraints.of(constraints)
-        try:
-            batch = fitted.builder.batch(requests, rules)
-        except InputError as error:
-            if infeasible == "raise" or not requests:
-                raise
-            if len(requests) == 1:
-                return [InputError(getattr(error, "reason", str(error)))]
-            halves = (
-                requests[: len(requests) // 2],
-                requests[len(requests) // 2 :],
-            )  # the fault is in one of them
-            ask = partial(
-                self.recommend_many,
-                constraints=rules,
-                relax=relax,
-                explain=explain,
-                prove_seconds=prove_seconds,
-            )
-            return [answer for half in halves for answer in ask(half, infeasible=infeasible)]
-        asked = with_rules_relaxed(RuledBatch(tuple(requests), batch, rules, fitted.builder), tuple(relax))
-        failed = [error for error in asked.errors if error is not None]
-        if failed and infeasible == "raise":
-            raise failed[0]
-        answers: list[Any] = list(asked.errors)
-        open_rows = [b for b, error in enumerate(asked.errors) if error is None]
-        if open_rows:
-            decision = self.decide(asked.batch.rows(np.array(open_rows)), prove_seconds)
-            for row, b in enumerate(open_rows):
-                card = card_of(requests[b], decision, row, fitted.calibration, asked.relaxed[b])
-                if explain:
-                    card = replace(
-                        card, reasons=why_not(asked, b, card, self.decider.value, fitted.calibration)
-                    )
-                answers[b] = card
-        return answers
+        asking = Asking(
+            fitted.builder, self.decider, fitted.calibration, rules, relax, explain, prove_seconds
+        )
+        if not is_frame(requests):
+            return answers(replace(asking, raises=infeasible == "raise"), requests)
+        if explain:
+            raise InputError("a frame has no place for reasons; ask for them request by request")
+        table = requests_of_frame(requests, self._asked(rules))
+        each = replace(asking, raises=False)
+        found = [answer for part in table.parts(AT_ONCE) for answer in answers(each, part)]
+        for request_id, answer in zip(table.request_ids, found, strict=True):
+            if infeasible == "raise" and isinstance(answer, ExactKError):
+                raise named_error(answer, request_id)
+        return in_the_library_of(requests, cards_table(table.request_ids, table.users, found))
 
     def recommend_batch(self, batch: Batch) -> Int[np.ndarray, "B K"]:
         """One valid card per request of a batch, as positions, -1 beyond a card's size."""
@@ -216,7 +254,8 @@ class Recommender:
         return self.decider.decide(batch, prove_seconds=prove_seconds)
 
     def evaluate(self, test: Dataset, batch_size: int = 512, judge: Judge | None = None) -> dict[str, float]:
-        """P@K and HR@K over the clicked cards, mean estimated value, the share of valid cards; what a judge adds.
+        """Clicked items on the card, overlap with clicked cards, whole ones recovered, mean estimated value, the share
+        of valid cards; what a judge adds.
 
         Requests without any valid card are counted as `infeasible` and left out of the rest.
         """
@@ -280,29 +319,34 @@ class Recommender:
 
 
 def card_figures(cards: Int[np.ndarray, "B K"], batch: Batch) -> dict[str, np.ndarray]:
-    """P@K and HR@K of each request with a click; NaN for the others."""
+    """The rewards and the clicked item on the card, the overlap with the logged card, and the whole of it; NaN where
+    unknown.
+    """
     if batch.card is None or batch.clicked_position is None or batch.clicked is None:
         return {}
-    return {
-        "precision": metrics.found_click(cards, batch.clicked_position),
+    rewards = {} if batch.reward is None else {"rewards": metrics.rewards_on_card(cards, batch.reward)}
+    return rewards | {
+        "precision": metrics.clicked_item_on_card(cards, batch.clicks, batch.clicked_position),
         "hit_ratio": metrics.overlap(cards, batch.card, batch.clicked),
+        "whole_card": metrics.whole_card(cards, batch.card, batch.clicked),
     }
 
 
-def _ids(candidates: Sequence[Any]) -> tuple[Any, ...]:
-    """Candidates as plain ids: a text is a mistake, numpy's numbers are Python's."""
-    if isinstance(candidates, str | bytes) or not hasattr(candidates, "__iter__"):
-        raise InputError(f"candidates must be a list of item ids, got {candidates!r}")
-    return tuple(item.item() if isinstance(item, np.generic) else item for item in candidates)
+def _counts_after(train: Dataset, valid: Dataset | None) -> RollingCounts | None:
+    """The counts so far as they stood after all that training saw; what came later stays unseen."""
+    views = [view for view in (train, valid) if view is not None and view.folder is train.folder]
+    rows = np.unique(np.concatenate([view.rows for view in views]))
+    return Dataset(train.folder, rows).rolling_counts()
 
 
 def _learning() -> tuple[Any, Any, Any]:
     """What teaches, where it is installed."""
     try:
-        from exactk.learning import phases, progress, ranks
+        from exactk.learning import phases, progress
+        from exactk.learning.process import joined
     except ImportError as error:
         raise MissingExtraError("training needs torch: pip install 'exactk[learn]'") from error
-    return phases, progress, ranks
+    return phases, progress, joined
 
 
 def _listeners(progress: Any, folder: Path | None, show: bool, track: bool) -> list[progress.Listener]:

@@ -114,6 +114,12 @@ def _array(tensor: Tensor, kind: type[np.generic]) -> np.ndarray:
     return tensor.cpu().numpy().astype(kind, copy=False)
 
 
+def rows_of(values: Tensor, at: Tensor) -> Tensor:
+    """values[b, at[b]] for every request b, whatever the shape of at[b]."""
+    request = torch.arange(len(at), device=at.device).view(-1, *[1] * (at.ndim - 1))
+    return values[request, at]
+
+
 def arrays_of(module: nn.Module) -> dict[str, np.ndarray]:
     """A network's weights by name, as arrays: on the CPU the very same memory."""
     return {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}

@@ -22,7 +22,6 @@ import torch
 from torch import Generator, Tensor
 
 from exactk.errors import ConfigError, InputError
-from exactk.learning.decide import PolicyWriter
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.optimiser import fit_settings
 from exactk.learning.progress import Figures
@@ -182,14 +181,13 @@ def phase_2(policy: Policy, value: PairValue, config: Config, shown: Packed, hel
     def loss(batch: TensorBatch, progress: float, generator: Generator) -> Step:
         return policy_step(policy, value, training, batch, progress, generator)
 
-    writer = PolicyWriter(policy, config.policy)
-
     def validate() -> dict[str, float]:
         rewards: dict[str, list[Tensor]] = {"reward": [], "best_reward": []}
         for start in range(0, len(held_out), AT_ONCE):
             batch = held_out.batch(torch.arange(start, min(start + AT_ONCE, len(held_out))))
             assert batch.card is not None
-            for name, cards in (("reward", writer.recommend(batch)), ("best_reward", batch.card)):
+            written = policy.cards(batch)
+            for name, cards in (("reward", written), ("best_reward", batch.card)):
                 rewards[name].append(estimated_rewards(value, batch, cards.unsqueeze(1)).squeeze(1))
         return {name: float(torch.cat(found).mean()) for name, found in rewards.items()}
 

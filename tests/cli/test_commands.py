@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from exactk.cli import app
-from exactk.serving.log.impressions import ImpressionLog
+from exactk.serving.log.impressions import Impression, ImpressionLog
 from exactk_lab.bench.report import Report
 
 RULES = '[[rule]]\ntype = "distinct"\nfield = "category"\n'
@@ -172,7 +172,7 @@ def test_frame_reads_a_log_of_your_own(tmp_path: Path) -> None:
 
 def test_log_turns_what_was_served_into_data(tmp_path: Path) -> None:
     log = ImpressionLog(tmp_path / "log", 1 << 20, 3600.0, lambda rows: None)
-    log.shown("r1", "u1", list("abcd"), ["a", "b"], 0.25, 0.5, "champion", "v1")
+    log.shown(Impression("r1", "u1", list("abcd"), ["a", "b"], 0.25, 0.5, "champion", "v1"))
     log.answered("r1", True, "b").result(5)
     log.close()
     started(f"data build log {tmp_path}/log --out {tmp_path}/data")

@@ -18,9 +18,9 @@ from exactk.data.dataset import SplitRecord
 from exactk.data.logs.frame import build_frame
 from exactk.errors import InputError
 from exactk.evaluation.compare import Existing, compare
-from exactk.evaluation.table import Comparison
 from exactk.evaluation.verdict import verdict
 from exactk.recommender import Recommender
+from exactk_lab.bench.kept import comparison_of
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_comparison_names_the_models_whose_split_is_not_known(log: Dataset) ->
     found = compare(test, [Existing("mine", of_my_own.decider, of_my_own.fitted.vocabulary), known])
     assert found.facts["split_unknown"] == ["mine"]
     assert "How the log was split for mine is not known" in " ".join(verdict(found))
-    assert Comparison.of(found.as_dict()).facts["split_unknown"] == ["mine"]
+    assert comparison_of(found.as_dict()).facts["split_unknown"] == ["mine"]
 
 
 def test_evaluate_says_so_in_its_object_too(log: Dataset, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from exactk.data import Dataset
 from exactk.data.audit.audit import audit
-from exactk.data.audit.recovery import _whole
+from exactk.data.audit.probes import _whole
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.frame import from_frame
 from exactk.data.sample import sample_log

@@ -20,7 +20,7 @@ from card_logs import random_impressions
 from exactk.data import Dataset
 from exactk.data.logs.files import tables_of
 from exactk.data.logs.frame import build_frame, from_frame
-from exactk.errors import DataError, InputError
+from exactk.errors import DataError, ExactKError, InputError
 from exactk.problem.rules.constraints import Constraints, Distinct
 
 TOLD = ("user_id", "candidates", "card", "clicked", "clicked_item")
@@ -432,3 +432,94 @@ def test_without_a_path_the_folder_is_temporary() -> None:
     dataset = from_frame(pd.DataFrame([GOOD]))
     assert dataset.path.is_dir()
     assert len(dataset) == 1
+
+
+ROWS: dict[str, list[Any]] = {
+    "request_id": [1, 1, 2, 2],
+    "user_id": ["u", "u", "v", "v"],
+    "item_id": [7, 8, 7, 9],
+    "clicked": [1, 0, 0, 1],
+}
+
+
+def test_columns_of_tables_and_bytes_are_left_out_and_named(tmp_path: Path) -> None:
+    odd = {"where": [{"x": 1}] * 4, "bytes": [b"\xff"] * 4, "nested": [[[1]]] * 4}
+    report = build_frame(tmp_path / "log", pa.table({**ROWS, **odd}))
+    assert report.ignored["where"] == "it holds struct<x: int64>, which nothing here reads"
+    assert {"bytes", "nested"} <= report.ignored.keys()
+
+
+@pytest.mark.parametrize(
+    ("more", "columns", "message"),
+    [
+        ({"split": [1.0] * 4}, None, "'split' holds double, not train, valid or test"),
+        ({"reward": [[1.0]] * 4}, None, "'reward' holds list<.*>, not numbers"),
+        ({"clicked": [2**62, 0, 0, 1]}, {"clicked": "clicked"}, "clicked"),
+        ({"shown": [{"x": 1}] * 4}, {"item_id": "shown"}, "'item_id' holds struct"),
+        ({"item_id": pa.array([2**63, 1, 2, 3], pa.uint64())}, None, "9223372036854775808 is not an id"),
+    ],
+)
+def test_a_column_of_the_wrong_kind_is_refused_by_name(
+    tmp_path: Path, more: dict[str, list[Any]], columns: Any, message: str
+) -> None:
+    with pytest.raises(ExactKError, match=message):
+        build_frame(tmp_path / "log", pa.table({**ROWS, **more}), columns)
+
+
+def test_a_column_named_twice_and_a_file_without_rows_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "twice.csv").write_text("user_id,item_id,item_id\nu,1,2\n")
+    with pytest.raises(DataError, match="there are 2 columns 'item_id'"):
+        build_frame(tmp_path / "log", tmp_path / "twice.csv")
+    for name, content in (("empty.jsonl", ""), ("header.csv", "user_id,item_id\n")):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(DataError, match="holds no rows|not one of 0 rows"):
+            build_frame(tmp_path / "log", tmp_path / name)
+
+
+def test_what_was_dropped_can_be_kept_whatever_it_was(tmp_path: Path) -> None:
+    rows = {"user_id": ["u"] * 3, "candidates": [[1, 2], [3], [1]], "propensity": [float("inf"), 0.5, 0.5]}
+    report = build_frame(tmp_path / "log", pa.table({**rows, "clicked_item": [1, 3, None]}))
+    (dropped,) = report.dropped.values()
+    assert dropped["examples"][0]["value"] == "inf"
+    assert (
+        json.loads((tmp_path / "log" / "meta.json").read_text())["provenance"]["report"]["rows_dropped"] == 1
+    )
+
+
+REPEATED = {"request_id": [1, 1, 1, 2, 2], "user_id": [7, 7, 7, 8, 8], "item_id": [3, 4, 3, 3, 4],
+            "price": [1.0, 2.0, 1.0, None, 5.0], "clicked": [True, False, True, False, True]}  # fmt: skip
+
+
+def test_a_row_that_stands_twice_counts_once(tmp_path: Path) -> None:
+    """Logs are often delivered at least once; a repeated row is no reason to lose its request."""
+    report = build_frame(tmp_path / "data", pa.table(REPEATED), {"k": 1})
+    assert (report.impressions, report.rows_read, report.rows_dropped) == (2, 5, 1)
+    assert list(report.dropped) == ["the same row twice, the first one kept"]
+    with pytest.raises(DataError, match="the same row twice"):
+        from_frame(pa.table(REPEATED), {"k": 1})
+
+
+def test_an_item_that_stands_twice_with_two_prices_loses_its_request(tmp_path: Path) -> None:
+    rows = REPEATED | {"price": [1.0, 2.0, 1.5, None, 5.0]}
+    columns = {"k": 1, "candidate": {"numbers": ["price"]}}
+    report = build_frame(tmp_path / "data", pa.table(rows), columns)
+    assert (report.impressions, report.rows_dropped) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"user_id": [7, 7, 9, 8, 8], "item_id": [3, 4, 5, 3, 4]}, "several users"),
+     ({"request_id": [1, 1, 1, 2, None]}, "a value is missing|twice")],
+)  # fmt: skip
+def test_rows_lost_before_they_are_requests_are_errors_in_python_too(
+    change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        from_frame(pa.table(REPEATED | change))
+
+
+def test_lists_that_are_all_empty_are_dropped_whatever_ids_the_cards_have(tmp_path: Path) -> None:
+    table = pa.table({"candidates": pa.array([[], []], pa.list_(pa.null())), "card": [[1, 2], [3]],
+                      "clicked_item": [1, None]})  # fmt: skip
+    with pytest.raises(DataError, match=r"not one of 2 rows could be used: there are no candidates \(2\)"):
+        build_frame(tmp_path / "data", table)

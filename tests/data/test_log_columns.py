@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactk.data import Dataset, Vocabulary
-from exactk.data.audit.stats import stats
+from exactk.data.audit.audit import stats
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.frame import build_frame, from_frame
 from exactk.data.roles import ROLES, Columns, PairFeature
@@ -192,8 +192,8 @@ def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
             from_frame(SAMPLE.rows, {carrier: {"numbers": ["prise"]}}, path=tmp_path / "log")
     with pytest.raises(InputError, match="columns must be a mapping"):
         from_frame(SAMPLE.rows, 7, path=tmp_path / "log")
-    with pytest.raises(DataError, match="row 0, column 'offer': 'none' does not read as float"):
-        from_frame(SAMPLE.rows.slice(0, 30).set_column(7, "offer", pa.array(["none"] * 30)),
+    with pytest.raises(DataError, match="row 0, column 'offer': 'sale' does not read as float"):
+        from_frame(SAMPLE.rows.slice(0, 30).set_column(7, "offer", pa.array(["sale"] * 30)),
                    {"candidate": {"numbers": ["offer"]}}, path=tmp_path / "log")  # fmt: skip
 
 

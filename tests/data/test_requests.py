@@ -38,6 +38,26 @@ def test_requests_from_a_log_give_the_logs_own_batch(tmp_path: Path) -> None:
     np.testing.assert_allclose(batch.user_features, logged.user_features)
 
 
+def test_what_was_read_is_saved_byte_by_byte_as_it_was(tmp_path: Path) -> None:
+    log = write_log(
+        tmp_path / "log",
+        [{"request_id": 0, "user_id": "u", "candidates": ["a", "b"], "card": ["a"], "clicked": False}],
+        [
+            {"item_id": name, "title": f"thing {name}", "features": [1.0, 2.0], "tags": ["x", "y"]}
+            for name in "ab"
+        ],
+    )
+    saved = []
+    catalogue = Catalogue.of(Dataset.open(log))
+    for name in ("first", "second", "third"):
+        folder = tmp_path / name
+        folder.mkdir()
+        catalogue.save(folder)
+        catalogue = Catalogue.load(folder)
+        saved.append([(folder / file).read_bytes() for file in ("items.parquet", "users.parquet")])
+    assert saved[0] == saved[1] == saved[2]
+
+
 def test_a_saved_catalogue_serves_as_the_dataset_did(tmp_path: Path) -> None:
     dataset = random_log(tmp_path / "log", num=9, features=2)
     (tmp_path / "model").mkdir()
@@ -95,6 +115,11 @@ def test_pinned_and_excluded_items_are_heeded(small: Dataset) -> None:
         ({"user_id": "u", "candidates": ["a"], "k": True}, "k must be a whole number"),
         ({"user_id": "u", "candidates": ["a"]}, "k must be a whole number"),
         ({"user": "u", "candidates": ["a"], "k": 1}, "no field 'user'"),
+        ({"user_id": "u", "candidates": ["a"], "k": 1, "include": True}, "include must be a list, got True"),
+        ({"user_id": "u", "candidates": ["a"], "k": 1, "exclude": "a"}, "exclude must be a list, got 'a'"),
+        ({"user_id": "u", "candidates": ["a"], "k": 1, "user_features": 1.5}, "user_features must be a list"),
+        ({"user_id": 2**70, "candidates": ["a"], "k": 1}, "an id of 71 bits is beyond 64; send it as text"),
+        ({"user_id": "u", "candidates": [2**63], "k": 1}, "an id of 64 bits is beyond 64; send it as text"),
     ],
 )
 def test_malformed_requests_are_refused_in_words(written: dict[str, Any], message: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from exactk.data import Dataset
 from exactk.data.logs.frame import from_frame
 from exactk.data.roles import ROLLING
-from exactk.data.rolling import WEIGHT, RollingCounts, Shown
+from exactk.data.rolling import RollingCounts, Shown
+from exactk.data.rolling_kernel import WEIGHT
+from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError, InputError
 
 COLUMNS = {"roles": {"request_id": "request_id"}, "rolling": list(ROLLING)}
@@ -117,6 +120,69 @@ def test_a_service_goes_on_where_the_log_ended_and_after_a_restart(tmp_path: Pat
     (tmp_path / "rolling-counts.parquet").unlink()
     with pytest.raises(DataError, match="rolling-counts"):
         RollingCounts.load(tmp_path)
+
+
+@given(seed=st.integers(0, 1000), cut=st.integers(0, 30))
+@settings(max_examples=15, deadline=None)
+def test_counts_of_two_stretches_of_time_add_up(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, cut: int
+) -> None:
+    dataset, _ = built(random_rows(30, seed, 30), tmp_path_factory.mktemp("rolling") / "log")
+    moment = dataset.folder.index.timestamp
+    early, late, whole = (
+        view.rolling_counts() for view in (dataset.take(moment < cut), dataset.take(moment >= cut), dataset)
+    )
+    assert early is not None
+    assert late is not None
+    assert whole is not None
+    together = late.plus(early)
+    for user in range(3):
+        np.testing.assert_array_equal(together.lookup(user, range(8)), whole.lookup(user, range(8)))
+
+
+def test_counts_that_stood_before_a_log_go_on_in_it(tmp_path: Path) -> None:
+    """The folder holds what was counted before, as of a moment: rows of before that moment are counted already."""
+    rows = random_rows(40, 3, 20)
+    frame = pa.Table.from_pylist(rows)
+    when = pc.cast(pc.multiply(frame["timestamp"], 10**6), pa.timestamp("us"))
+    frame = frame.set_column(frame.column_names.index("timestamp"), "timestamp", when)
+    whole = from_frame(frame, COLUMNS, path=tmp_path / "whole")
+    moment = whole.folder.index.timestamp
+    before = whole.take(moment <= 9_000_000).rolling_counts()
+    assert before is not None
+    assert before.as_of == 9_000_000
+    later = whole.take(moment >= 5_000_000)  # some of it was counted before
+    with DatasetWriter(tmp_path / "later", later.meta.without_files()) as writer:
+        writer.write_items(later.items)
+        writer.write_users(later.users)
+        writer.write_impressions(later.impressions())
+        for name, table in before.tables().items():
+            writer.write_extra(name, table)
+    reopened = Dataset.open(tmp_path / "later")
+    found, expected = reopened.rolling_counts(), whole.rolling_counts()
+    assert found is not None
+    assert expected is not None
+    assert found.as_of == expected.as_of == 19_000_000
+    for user in range(3):
+        np.testing.assert_array_equal(found.lookup(user, range(8)), expected.lookup(user, range(8)))
+
+
+def test_counts_asked_for_that_the_log_brings_itself_are_its_own_and_go_on(tmp_path: Path) -> None:
+    rows = [row | {"shown_so_far": 5} for row in random_rows(20, 0, 9)]
+    columns = {
+        "roles": {},
+        "candidate": {"numbers": ["shown_so_far"]},
+        "rolling": ["shown_so_far", "rate_so_far"],
+    }
+    dataset = from_frame(pa.Table.from_pylist(rows), columns, path=tmp_path / "log")
+    vocabulary = dataset.vocabulary()
+    assert set(vocabulary.columns.rolling) == {"shown_so_far", "rate_so_far"}
+    batch = dataset.batch(vocabulary)
+    place = vocabulary.columns.candidate_numbers.names.index("shown_so_far")
+    assert (batch.candidate_numbers[batch.present][:, place] == 5).all()  # type: ignore[index]
+    counts = dataset.rolling_counts()
+    assert counts is not None
+    assert counts.names == ("rate_so_far", "shown_so_far")
 
 
 def test_a_card_alone_shows_its_items_only(tmp_path: Path) -> None:

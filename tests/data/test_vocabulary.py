@@ -131,3 +131,11 @@ def test_single_lookups_agree_with_columns_and_refuse_the_wrong_type(tmp_path: P
     assert vocabulary.user_index(None) == 0
     with pytest.raises(InputError, match="user ids of this model are of type int, got '3'"):
         vocabulary.user_index("3")
+
+
+def test_an_endless_number_is_missing_wherever_it_stands() -> None:
+    features = np.array([[np.inf], [1.0], [3.0], [np.nan]], np.float32)
+    for order in ([0, 1, 2, 3], [1, 0, 2, 3], [3, 2, 1, 0]):
+        scaling = Scaling.fitted(features[order], np.arange(4))
+        assert (scaling.mean.tolist(), scaling.inverse_deviation.tolist()) == ([2.0], [1.0])
+        assert scaling(features).ravel().tolist() == [0.0, -1.0, 1.0, 0.0]

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from exactk.data.world.config import WorldConfig
-from exactk.data.world.latents import Goods, goods
+from exactk.data.world.recipe import Goods, WorldConfig, goods
 from exactk.data.world.titles import WIDTH, Titles, allowed_pairs, as_strings, titles_of
 from exactk.problem.rules.constraints import TitleDistance
 from exactk.problem.rules.titles import ned

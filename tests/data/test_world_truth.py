@@ -6,13 +6,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from exactk.data.world.best import best_themed
-from exactk.data.world.config import CATEGORIES, THEMES, complement_table
+from exactk.data.world.recipe import CATEGORIES, THEMES, complement_table
 from exactk.data.world.truth import (
     CHOICE,
     LIKENESS,
     Effects,
     Truth,
+    best_themed,
     card_logits,
     choice_probabilities,
     item_logits,

@@ -10,9 +10,9 @@ import torch
 from numba import njit
 
 from exactk.engine.arithmetic import additive, normed, product, raised, softmax
-from exactk.engine.packing import aligned
+from exactk.engine.network import aligned
 from exactk.errors import InfeasibleError, InputError
-from exactk.learning.compiled import compiled_decoder
+from exactk.learning.phases import compiled_decoder
 from exactk.models.policy import Policy
 from exactk.search import Feasible, beam, log_prob
 from exactk.settings.config import InputSizes, PolicyConfig

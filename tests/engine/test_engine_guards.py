@@ -11,7 +11,7 @@ import torch
 from torch import Generator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from exactk.learning.compiled import compiled_decoder
+from exactk.learning.phases import compiled_decoder
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import reward_of

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from exactk.engine.pair_value import tables as pair_tables
-from exactk.engine.pair_value.tables import PairTables
-from exactk.engine.pair_value.values import CompiledPairValues
+from exactk.engine import pair_tables
+from exactk.engine.pair_tables import PairTables
+from exactk.engine.pair_values import CompiledPairValues
 from exactk.models.pairvalue import PairValue
 from exactk.settings.config import InputSizes, PairValueConfig
 from exactk.tensors import TensorBatch, arrays_of

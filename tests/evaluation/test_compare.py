@@ -20,16 +20,18 @@ import exactk
 from exactk.data import Dataset
 from exactk.data.world.world import world
 from exactk.errors import InputError
+from exactk.evaluation import jobs
 from exactk.evaluation.compare import Existing, baselines, compare, method_names
-from exactk.evaluation.figures import spread_out, value_against_latency
+from exactk.evaluation.jobs import code_digest
 from exactk.evaluation.judging import Scores, judged, read_result, write_result
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
-from exactk.evaluation.verdict import markdown, studio_table, verdict
+from exactk.evaluation.verdict import markdown, spread_out, studio_table, value_against_latency, verdict
 from exactk.recommender import Recommender
 from exactk.rivals.contract import Logs
 from exactk.rivals.counting import fit_popularity, fit_random
 from exactk.settings.presets import preset
 from exactk_lab.bench.compare import goals
+from exactk_lab.bench.kept import comparison_of
 from rival_logs import TINY, planted_log, planted_logs
 
 REQUESTS = 400
@@ -205,7 +207,7 @@ def test_a_comparison_read_back_says_the_same(tmp_path: Path) -> None:
             Entry("c", "c", "rival", reason="it was too tired"),
         ]
     )
-    again = Comparison.of(json.loads(json.dumps(found.as_dict())))
+    again = comparison_of(json.loads(json.dumps(found.as_dict())))
     assert markdown(again) == markdown(found)
     assert again.row("b") == found.row("b")
     assert again.skipped == found.skipped
@@ -376,7 +378,10 @@ def test_a_method_that_never_ends_is_stopped(log: Dataset, tmp_path: Path) -> No
         limit_seconds=8.0,
     )
     assert found.skipped["compare_methods:fit_sleeping"].startswith("killed after 8 s")
-    assert verdict(found) == ["No method finished, so there is nothing to compare."]
+    (line,) = verdict(found)
+    assert line.startswith(
+        "No method finished, so there is nothing to compare (compare_methods:fit_sleeping: killed"
+    )
 
 
 def test_learning_beats_chance_in_a_whole_comparison(log: Dataset, tmp_path: Path) -> None:
@@ -504,4 +509,23 @@ def test_a_stopped_comparison_leaves_no_process_behind(
     assert waited_for(lambda: not running(out))
     if how == signal.SIGINT:
         assert run.returncode == 130
-        assert said.endswith("stopped with 0 of 1 results; the same call resumes there\n")
+        assert said.endswith("stopped with 0 of 1 results; the same command resumes there\n")
+
+
+def test_a_result_is_of_the_package_and_of_the_file_of_somebody_elses_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    theirs = tmp_path / "their_method.py"
+    theirs.write_text("def fit(): return 1\n")
+    before, ours = code_digest("their_method:fit"), code_digest("exactk.rivals.counting:fit_random")
+    theirs.write_text("def fit(): return 2\n")
+    assert code_digest("their_method:fit") != before
+    assert code_digest("nowhere.to_be_found:fit") not in (before, code_digest("their_method:fit"))
+    package = tmp_path / "exactk"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    monkeypatch.setattr(exactk, "__file__", str(package / "__init__.py"))
+    jobs._package_digest.cache_clear()
+    assert code_digest("exactk.rivals.counting:fit_random") != ours
+    jobs._package_digest.cache_clear()

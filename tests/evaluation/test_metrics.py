@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from exactk.errors import InputError
 from exactk.evaluation import metrics
-from exactk.problem.graph import Requests, complete_graph, is_valid_card
+from exactk.problem.graph import Requests, complete_graph
 
 # Four requests, K = 3 of N = 6: the card, the logged card, the clicked position.
 CARDS = np.array([[0, 1, 2], [5, 4, 3], [1, 3, 5], [0, 2, 4]])
@@ -93,11 +93,25 @@ def requests_and_cards(draw: st.DrawFn) -> tuple[Requests, np.ndarray]:
     return requests, draw(hnp.arrays(np.int64, (num, K), elements=st.integers(-1, N)))
 
 
+def every_valid_card(requests: Requests, b: int) -> set[tuple[int, ...]]:
+    """By enumeration, each rule as arrays of the whole card."""
+    found = set()
+    for card in itertools.combinations(range(requests.graph.shape[1]), int(requests.card_size[b])):
+        at = list(card)
+        pairs = requests.graph[b][np.ix_(at, at)] | np.eye(len(at), dtype=bool)
+        pins = requests.pinned[b].sum() == requests.pinned[b, at].sum()
+        counts = [np.bincount(group[at][group[at] >= 0], minlength=1).max() for group in requests.group[b]]
+        if requests.present[b, at].all() and pairs.all() and pins and (counts <= requests.cap[b]).all():
+            found.add(card)
+    return found
+
+
 @given(requests_and_cards())
-def test_validity_agrees_with_the_plain_definition(case: tuple[Requests, np.ndarray]) -> None:
+def test_validity_agrees_with_enumeration(case: tuple[Requests, np.ndarray]) -> None:
     requests, cards = case
-    plain = [is_valid_card(requests, b, card[card >= 0]) for b, card in enumerate(cards)]
-    assert metrics.valid_cards(requests, cards).tolist() == plain
+    chosen = [tuple(sorted(card[card >= 0].tolist())) for card in cards]
+    expected = [card in every_valid_card(requests, b) for b, card in enumerate(chosen)]
+    assert metrics.valid_cards(requests, cards).tolist() == expected
 
 
 def test_a_card_breaking_each_single_rule_is_invalid() -> None:
@@ -152,3 +166,18 @@ def test_coverage_is_the_share_of_available_items_ever_shown() -> None:
 def test_coverage_of_everything_is_one() -> None:
     items = np.array(list(itertools.product(range(3), repeat=2)))
     assert metrics.coverage(items, items) == 1.0
+
+
+def test_the_clicked_item_is_looked_for_in_the_whole_list() -> None:
+    """Three lists: a click below the logged card, one on it, none. The logged card tells of the second alone."""
+    cards = np.array([[3, 4], [0, 1], [0, 1]])
+    clicks = np.zeros((3, 5))
+    clicks[0, 3] = clicks[1, 2] = 1
+    on_card = np.array([-1, 2, -1])
+    found = metrics.clicked_item_on_card(cards, clicks, on_card)
+    np.testing.assert_array_equal(found, [1, 0, np.nan])
+    np.testing.assert_array_equal(metrics.clicked_item_on_card(cards, None, on_card), [np.nan, 0, np.nan])
+    np.testing.assert_array_equal(
+        metrics.clicked_item_on_card(cards, clicks * 0, on_card), [np.nan, 0, np.nan]
+    )
+    assert np.isnan(metrics.clicked_item_on_card(cards, None, None)).all()

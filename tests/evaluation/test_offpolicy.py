@@ -9,6 +9,7 @@ import pytest
 
 from exactk.errors import InputError
 from exactk.evaluation import offpolicy
+from exactk.evaluation.offpolicy import Opinions, Resampling
 
 CARDS = np.array(list(itertools.combinations(range(4), 2)))  # the six cards of two out of four
 LOGGING = np.array([0.3, 0.2, 0.2, 0.1, 0.1, 0.1])
@@ -51,8 +52,10 @@ def test_ips_and_snips_by_hand() -> None:
     assert told.num_matched == 2
     many = np.tile(weights, 300), np.tile(clicked, 300)
     # The weights average 1.5: the propensities cannot be right, and that is said instead of a number.
-    assert offpolicy.inverse_propensity(*many, seeded()).interval is None
-    assert "average 1.50 instead of 1" in offpolicy.self_normalised(*many, seeded()).support.reason
+    assert offpolicy.inverse_propensity(*many, Resampling(seeded())).interval is None
+    assert (
+        "average 1.50 instead of 1" in offpolicy.self_normalised(*many, Resampling(seeded())).support.reason
+    )
 
 
 @pytest.mark.parametrize("card", [0, 3])
@@ -64,7 +67,9 @@ def test_every_estimator_is_unbiased_and_covers_the_truth(card: int) -> None:
     for _ in range(rounds):
         logged, clicked, propensity = simulated_log(rng, num)
         model = np.full(num, 0.25)  # a poor model: doubly robust must not care
-        found = offpolicy.estimate_value(always(card, num), logged, clicked, propensity, rng, model, model)
+        found = offpolicy.estimate_value(
+            always(card, num), logged, clicked, propensity, Resampling(rng), Opinions(model, model)
+        )
         for name, estimate in found.items():
             if estimate.interval is None:
                 refused += 1
@@ -85,8 +90,10 @@ def test_a_good_model_makes_doubly_robust_narrower_than_ips() -> None:
     clicked = rng.random(num) < VALUE[shown]
     weights = offpolicy.card_weights(always(3, num), CARDS[shown], LOGGING[shown])
     reward = clicked.astype(float)
-    robust = offpolicy.doubly_robust(weights, reward, VALUE[shown], np.full(num, VALUE[3]), rng).interval
-    plain = offpolicy.inverse_propensity(weights, reward, rng).interval
+    robust = offpolicy.doubly_robust(
+        weights, reward, Opinions(VALUE[shown], np.full(num, VALUE[3])), Resampling(rng)
+    ).interval
+    plain = offpolicy.inverse_propensity(weights, reward, Resampling(rng)).interval
     assert robust is not None
     assert plain is not None
     assert robust.high - robust.low < 0.8 * (plain.high - plain.low)
@@ -97,8 +104,8 @@ def test_a_policy_the_logs_never_showed_gets_no_number() -> None:
     target = np.repeat(np.array([[2, 3]]), 5_000, 0)
     keep = ~offpolicy.same_card(target, logged)
     found = offpolicy.estimate_value(
-        target[keep], logged[keep], clicked[keep], propensity[keep], seeded(), np.full(keep.sum(), 0.9),
-        np.full(keep.sum(), 0.9),
+        target[keep], logged[keep], clicked[keep], propensity[keep], Resampling(seeded()),
+        Opinions(np.full(keep.sum(), 0.9), np.full(keep.sum(), 0.9)),
     )  # fmt: skip
     assert all(estimate.interval is None for estimate in found.values())
     assert "not enough support: 0 of" in found["dr"].support.reason
@@ -110,7 +117,7 @@ def test_half_the_support_missing_is_noticed_though_many_cards_match() -> None:
     logged, clicked, propensity = simulated_log(rng, num)
     target = always(0, num)
     target[: num // 2] = [7, 8]
-    found = offpolicy.estimate_value(target, logged, clicked, propensity, rng)
+    found = offpolicy.estimate_value(target, logged, clicked, propensity, Resampling(rng))
     assert found["ips"].support.effective_samples > 1_000
     assert found["ips"].interval is None
     assert "average 0.5" in found["ips"].support.reason
@@ -120,7 +127,7 @@ def test_missing_propensities_are_said_and_impossible_ones_refused() -> None:
     logged, clicked, propensity = simulated_log(seeded(), 200)
     propensity = propensity.copy()
     propensity[:3] = np.nan
-    found = offpolicy.estimate_value(always(0, 200), logged, clicked, propensity, seeded())
+    found = offpolicy.estimate_value(always(0, 200), logged, clicked, propensity, Resampling(seeded()))
     assert found["snips"].as_dict()["reason"] == "no propensity recorded for 3 of 200 rows"
     propensity[7] = 1.5
     with pytest.raises(InputError, match="row 7 is 1"):
@@ -148,7 +155,7 @@ def test_pseudo_inverse_uses_cards_that_only_share_items() -> None:
     logged, clicked, propensity = simulated_log(rng, num, ADDITIVE)
     gamma = np.repeat(pair_inclusion()[None], num, 0)
     weights = offpolicy.pseudo_inverse_weights(always(5, num), logged, gamma)
-    found = offpolicy.pseudo_inverse(weights, clicked.astype(float), rng)
+    found = offpolicy.self_normalised(weights, clicked.astype(float), Resampling(rng), "pi")
     card_level = offpolicy.support(offpolicy.card_weights(always(5, num), logged, propensity))
     assert found.interval is not None
     assert found.interval.low <= ADDITIVE[5] <= found.interval.high

@@ -75,3 +75,17 @@ def test_every_page_can_be_reached_and_has_one_title(site: Path) -> None:
         built = (site / page.relative_to(ROOT / "docs")).with_suffix(".html")
         assert built.is_file(), page
         assert built.read_text(encoding="utf-8").count("<h1") == 1, page
+
+
+@pytest.mark.slow
+def test_a_notebook_is_a_page_with_its_pictures_and_its_file(site: Path) -> None:
+    for path in (ROOT / "docs" / "notebooks").glob("*.ipynb"):
+        page = (site / "notebooks" / path.stem).with_suffix(".html").read_text(encoding="utf-8")
+        assert page.count("<h1") == 1
+        assert (
+            page.count("data:image/svg+xml")
+            == path.read_text(encoding="utf-8").count('"image/svg+xml": [')
+            > 0
+        )
+        (file,) = set(re.findall(r'href="(\.\./_downloads/[^"]*\.ipynb)"', page))
+        assert (site / "notebooks" / file).read_bytes() == path.read_bytes()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exactk_lab.bench import exact, exact_briefs
+from exactk_lab.bench import briefs, exact
 from exactk_lab.bench.brief_instances import brief_instance
 from exactk_lab.bench.brief_rivals import BRIEF_RIVALS
+from exactk_lab.bench.briefs import BriefPlan, solve_ours
 from exactk_lab.bench.exact import NODES_ONLY, PAIRS, BenchPlan, DisagreementError, InstanceKind
-from exactk_lab.bench.exact_briefs import BriefPlan, solve_ours
 from exactk_lab.bench.exact_rivals import RIVALS, SolverOutcome, conflict_sets
 from exactk_lab.bench.stopping import Ring
 
@@ -77,15 +77,21 @@ def test_an_unfinished_rival_contradicts_nobody() -> None:
 def test_a_small_run_reports_rows_and_goals(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = BenchPlan((10, 200), (4, 10), (0.95,), num_instances=1, limit=0.05, repeat_seconds=0.0)
     monkeypatch.setattr(exact, "QUICK", tiny)
-    monkeypatch.setattr(exact_briefs, "QUICK", BriefPlan((12, 16), (3,), 1, 1.0, 0.0, (40,), 1, 0.1))
     report = exact.run(quick=True).as_dict()
     cells = [row for row in report["rows"] if "kind" in row]
     assert len(cells) == 8
     assert {row["num_nodes"] for row in cells} == {10, 200}
     assert all(row["ratio"] > 0 for row in cells)
-    assert [goal["goal"] for goal in report["goals"]][:5] == [">= 100", ">= 10", ">= 1", "<= 0.3", "<= 20"]
+    assert [goal["goal"] for goal in report["goals"]] == [">= 100", ">= 10", ">= 1", "<= 0.3", "<= 20"]
+    assert report["quick"]
+
+
+def test_a_small_run_of_briefs_reports_rows_goals_and_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(briefs, "QUICK", BriefPlan((12, 16), (3,), 1, 1.0, 0.0, (40,), 1, 0.1))
+    report = briefs.run(quick=True).as_dict()
     assert len([row for row in report["rows"] if "brief" in row]) == 4
     assert report["quick"]
+    assert len(report["goals"]) == 3
     assert [row["budget_ms"] for row in report["rows"] if "anytime" in row] == [1.0, 5.0, 20.0]
 
 

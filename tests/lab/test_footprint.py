@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 from exactk_lab.bench import footprint
 
@@ -24,4 +27,19 @@ def test_a_process_is_timed_and_asked_for_torch() -> None:
     row = footprint.started("nothing", "pass", footprint.HERE, repeats=1)
     assert row["torch"] is False
     assert 0 < row["seconds"] < 60
-    assert footprint.resident(os.getpid()) > 10
+
+
+def test_memory_is_that_of_the_worker_not_of_the_process_that_started_it() -> None:
+    row = footprint.served(footprint.HERE, "fixture", footprint.MODEL)
+    assert row["worker_megabytes"] > 2 * row["supervisor_megabytes"] > 0
+    assert 0 < row["worker_own_megabytes"] < row["worker_megabytes"]
+    held = footprint.memory(os.getpid())
+    assert 10 < held.own < held.resident
+
+
+def test_what_an_install_does_not_bring_is_hidden_from_what_is_measured(tmp_path: Path) -> None:
+    environment = footprint.environment(footprint.HERE, tmp_path)
+    for names, shown in ((["pandas", "torch"], False), (["numpy", "fastapi", "exactk"], True)):
+        code = f"import importlib\nfor name in {names!r}:\n    importlib.import_module(name)"
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+        assert (done.returncode == 0) is shown, done.stderr

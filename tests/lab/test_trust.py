@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exactk.data.world.config import WorldConfig
-from exactk_lab.trust import Feed, offpolicy_check
+from exactk.data.world.recipe import WorldConfig
+from exactk_lab.bench.trust import Feed, offpolicy_check
 
 
 def test_a_feed_lists_every_card_with_its_chance_and_value() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exactk.data.world.config import WorldConfig
+from exactk.data.world.recipe import WorldConfig
 from exactk.data.world.world import World
 from exactk_lab.world_figures import draw_all
 from exactk_lab.world_summary import summary

@@ -251,3 +251,9 @@ def test_a_cosine_schedule_rises_shortly_and_falls_to_zero() -> None:
     assert rates[2] == pytest.approx(half_way)
     assert rates[3] < 1e-5
     assert learning_rate(FitSettings(learning_rate=0.2), 999, 1000) == 0.2
+
+
+def test_a_training_of_many_steps_learns_at_a_lower_rate() -> None:
+    settings = FitSettings(learning_rate=0.2, full_pace=1000)
+    assert learning_rate(settings, 5, 1000) == 0.2
+    assert learning_rate(settings, 5, 4000) == pytest.approx(0.1)

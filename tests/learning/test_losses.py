@@ -141,9 +141,10 @@ def test_the_mean_over_no_rows_is_zero_with_a_zero_gradient() -> None:
     assert values.grad.tolist() == [0.0, 0.0]
 
 
-def test_the_choice_loss_is_the_log_share_of_the_clicked_items_appeal() -> None:
+def test_the_loss_of_a_list_is_the_log_share_of_the_clicked_item() -> None:
     appeals = torch.tensor([[1.0, 0.0, 2.0], [0.5, 0.5, 9.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     card = torch.tensor([[7, 3, 5], [2, 4, -1], [1, 2, 3], [1, 2, 3]])
-    loss = losses.choice_loss(appeals, card, torch.tensor([3, 4, -1, 9]))
+    clicked = card == torch.tensor([3, 4, -1, 9]).unsqueeze(1)
+    loss = losses.list_loss(appeals, card >= 0, (clicked & (card >= 0)).float())
     whole = math.exp(1) + math.exp(0) + math.exp(2)
     assert loss.tolist() == pytest.approx([math.log(whole), math.log(2), 0.0, 0.0])

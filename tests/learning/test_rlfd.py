@@ -10,14 +10,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from exactk.errors import ConfigError
-from exactk.learning.decide import PolicyWriter, best_cards
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.losses import reward_loss
 from exactk.learning.optimiser import FitSettings
 from exactk.learning.rlfd import Baseline, policy_step, shuffled
 from exactk.learning.tasks import shown_the_best
-from exactk.models.ensemble import Ensemble
-from exactk.models.pairvalue import PairValue
+from exactk.models.pairvalue import Ensemble, PairValue
 from exactk.models.policy import Policy
 from exactk.search import Feasible, log_prob
 from exactk.settings.config import Config, InputSizes, PairValueConfig, PolicyConfig, TrainingConfig
@@ -242,7 +240,7 @@ def test_a_policy_finds_the_best_card_of_every_planted_request(config: TrainingC
         return policy_step(model, reward, config, b, progress, generator)
 
     train(model, loss, 200)
-    cards = PolicyWriter(model, TINY).recommend(batch)
+    cards = model.cards(batch)
     assert achieved(batch, cards) == pytest.approx([optimum(batch, b) for b in range(REQUESTS)])
 
 
@@ -258,7 +256,7 @@ def test_a_policy_memorises_demonstrations(target: str, policy_sampling: bool) -
         return policy_step(model, None, config, batch, progress, generator)
 
     train(model, loss, 120)
-    cards = PolicyWriter(model, replace(TINY, beam=8)).recommend(batch)
+    cards = model.cards(batch, 8)
     assert [set(card) for card in cards.tolist()] == [set(card) for card in shown]
 
 
@@ -275,7 +273,7 @@ def test_the_clicked_item_as_target_is_chosen_first() -> None:
         )
 
     train(model, loss, 120)
-    assert PolicyWriter(model, replace(TINY, beam=1)).recommend(batch)[:, 0].tolist() == clicked
+    assert model.cards(batch, 1)[:, 0].tolist() == clicked
 
 
 def test_a_pair_value_learned_from_all_cards_is_maximised_exactly() -> None:
@@ -296,7 +294,7 @@ def test_a_pair_value_learned_from_all_cards_is_maximised_exactly() -> None:
         )
 
     train(model, loss, 300)
-    found = best_cards(model, batch)
+    found = model.best(batch)
     assert achieved(batch, found.cards) == pytest.approx([optimum(batch, b) for b in range(REQUESTS)])
     torch.testing.assert_close(found.value, found.bound)
     torch.testing.assert_close(

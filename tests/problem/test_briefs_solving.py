@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import runpy
+import time
 from collections.abc import Collection
 from itertools import combinations, permutations
 from pathlib import Path
@@ -14,7 +16,21 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import exactk
-from exactk import AtMost, Count, Distinct, InfeasibleError, Prefer, Rule, Slots, Total, Variety, Where
+from exactk import (
+    AtMost,
+    Count,
+    Distinct,
+    InfeasibleError,
+    MinimumDistance,
+    MinimumGap,
+    Prefer,
+    Rule,
+    Slots,
+    Total,
+    Variety,
+    Where,
+)
+from exactk.errors import OutOfTimeError
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.rules.explain import blocking_pieces, relax, why_not
 from exactk.problem.rules.sheet import Demand, RuleSheet
@@ -192,3 +208,51 @@ def test_the_example_of_a_shelf_keeps_its_brief(capsys: pytest.CaptureFixture[st
     alike = sum(a["colour"] == b["colour"] for a, b in combinations(chosen, 2))
     assert card.value == pytest.approx(sum(item["score"] for item in chosen) - 0.1 * alike)
     assert len(example["BRIEF"]) <= 8
+
+
+def wide_shelf(N: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "item_id": np.arange(N),
+        "brand": rng.integers(0, 800, N),
+        "price": rng.integers(10, 101, N) + 0.99,
+        "vector": rng.normal(size=(N, 16)).tolist(),
+    }
+
+
+def test_a_limit_ends_a_search_in_which_every_leaf_takes_long() -> None:
+    # Rules on neighbours weigh every order of a card: a thousand candidates once took 22 s of a limit of 0.2.
+    items = wide_shelf(1024)
+    scores = np.random.default_rng(1).normal(size=1024)
+    rules = [
+        Slots(weights=[1 / (k + 1) for k in range(10)]),
+        MinimumDistance("vector", 4.0),
+        Slots(apart="brand"),
+    ]
+
+    def limited(N: int, limit: float) -> Any:
+        some = {name: values[:N] for name, values in items.items()}
+        return exactk.solve(scores[:N], 10, items=some, constraints=rules, time_limit=limit)
+
+    limited(60, 60.0)  # compiles
+    began = time.thread_time()
+    with contextlib.suppress(OutOfTimeError):
+        card = limited(1024, 0.5)
+        assert len(set(card.items)) == 10
+        assert card.bound >= card.value
+    assert time.thread_time() - began < 5.0
+
+
+def test_rules_on_thousands_of_items_look_at_the_clock() -> None:
+    items = wide_shelf(3000)
+    scores = np.arange(3000.0)
+    for rule in (MinimumDistance("vector", 4.0), MinimumGap("price", 1.0)):
+        with pytest.raises(OutOfTimeError, match="was not read for all pairs"):
+            exactk.solve(scores, 5, items=items, constraints=rule, time_limit=1e-4)
+        few = {name: values[:700] for name, values in items.items()}
+        whole = (
+            Constraints.of(rule).requests({name: np.asarray(v)[None] for name, v in few.items()}, 5).graph[0]
+        )
+        for a, b in ((0, 1), (5, 690), (699, 300), (650, 651)):  # in several blocks
+            pair = {name: np.asarray(v)[None, [a, b]] for name, v in few.items()}
+            assert whole[a, b] == whole[b, a] == rule.allowed(pair, np.ones((1, 2), bool))[0, 0, 1]

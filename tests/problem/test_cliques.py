@@ -508,3 +508,67 @@ def test_weights_whose_sums_could_overflow_are_refused_and_all_others_give_finit
         found = cliques.best(*asked)
         assert np.isfinite([found.weight[0], found.bound[0]]).all()
         assert found.optimal[0]
+
+
+def every_card(requests: Requests, N: int, K: int) -> np.ndarray:
+    """All valid cards of request 0, in dictionary order."""
+    cards = np.array(list(combinations(range(N), K)), np.int64).reshape(-1, K)
+    fits = requests.present[0][cards].all(1)
+    for a, b in combinations(range(K), 2):
+        fits &= requests.graph[0][cards[:, a], cards[:, b]]
+    for p in np.flatnonzero(requests.pinned[0]):
+        fits &= (cards == p).any(1)
+    for group, cap in zip(requests.group[0], requests.cap[0], strict=True):
+        for g in range(int(group.max()) + 1):
+            fits &= (group[cards] == g).sum(1) <= cap
+    return np.asarray(cards[fits])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.sampled_from([(16, 5), (36, 4), (44, 4), (60, 3), (100, 3)]),
+    density=st.sampled_from([0.6, 0.9, 1.0]),
+    num_caps=st.integers(0, 2),
+    spread=st.sampled_from([1, 3, 50]),
+    n=st.sampled_from([1, 2, 9]),
+)
+def test_sets_large_enough_for_a_second_matrix_are_searched_exactly(
+    seed: int, size: tuple[int, int], density: float, num_caps: int, spread: int, n: int
+) -> None:
+    N, K = size
+    requests = random_requests(seed, 1, N, K, density, num_caps)
+    rng = np.random.default_rng(seed + 1)
+    requests = replace(requests, pinned=rng.random((1, N)) < 0.01)
+    half = np.triu(rng.integers(-spread, spread + 1, (N, N)), 1).astype(float)
+    node, pair = rng.integers(0, 2 * spread, (1, N)).astype(float), (half + half.T)[None]
+    cards = every_card(requests, N, K)
+    weights = node[0][cards].sum(1)
+    for a, b in combinations(range(K), 2):
+        weights += pair[0][cards[:, a], cards[:, b]]
+    expected = np.argsort(-weights, kind="stable")[:n]
+    found = cliques.best_n(requests, node, pair, n=n)
+    assert found.num_found[0] == len(expected)
+    assert found.card[0, : len(expected)].tolist() == cards[expected].tolist()
+    hurried = cliques.best(requests, node, pair, time_limit=2e-5)
+    if len(expected):
+        assert hurried.bound[0] >= weights[expected[0]]
+        assert not hurried.optimal[0] or hurried.weight[0] == weights[expected[0]]
+    else:
+        assert not hurried.found[0]
+
+
+@pytest.mark.parametrize("seed", [2, 3, 8, 11])
+def test_a_long_search_of_what_joins_a_pin_ends_with_the_best_card(seed: int) -> None:
+    # A search this long looks for better cards meanwhile, the one for two cards does not.
+    rng = np.random.default_rng(seed)
+    N, K = 55, 10
+    pinned = np.zeros((1, N), np.bool_)
+    pinned[0, seed] = True
+    half = np.triu(rng.integers(-20, 30, (N, N)), 1).astype(float)
+    node, pair = rng.integers(-3, 40, (1, N)).astype(float), (half + half.T)[None]
+    requests = Requests.of(complete_graph(N)[None], K, pinned=pinned)
+    top, two = cliques.best(requests, node, pair), cliques.best_n(requests, node, pair, n=2)
+    assert top.optimal[0]
+    assert top.card[0].tolist() == two.card[0, 0].tolist()
+    assert top.weight[0] == two.weight[0, 0]

@@ -14,18 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import exactk
 from exactk.errors import ConfigError, InputError
 from exactk.problem.rules.constraints import (
     Allowed,
     AtMost,
     Constraint,
     Constraints,
+    Count,
     Distinct,
     Forbid,
     MinimumDistance,
     MinimumGap,
     Rule,
     TitleDistance,
+    Total,
+    Where,
     load_rules,
     save_rules,
 )
@@ -335,6 +339,28 @@ def test_a_function_cannot_be_written_down() -> None:
         (Rule(lambda a, b: True, "mine") & Distinct("brand")).to_dict()
 
 
+def deep(levels: int) -> Any:
+    """A condition within a condition within ..."""
+    where: Any = "sale"
+    for _ in range(levels):
+        where = {"not": where}
+    return where
+
+
+def test_limits_beyond_any_card_and_sums_beyond_any_number_are_no_errors_of_pythons() -> None:
+    items = {"item_id": [1, 2, 3], "sale": [True, False, True], "price": [1e308, 1e308, 1.0]}
+    assert exactk.solve([3, 2, 1], 2, items=items, constraints=Count("sale", at_most=10**19)).items == (1, 2)
+    with pytest.raises(exactk.InfeasibleError):
+        exactk.solve([3, 2, 1], 2, items=items, constraints=Count("sale", exactly=10**19))
+    with pytest.raises(InputError, match='sums of "price" are beyond the largest number'):
+        exactk.solve([3, 2, 1], 2, items=items, constraints=Total("price", at_most=5))
+    large = {**items, "price": np.array([2**64 - 1, 0, 0], np.uint64)}
+    with pytest.raises(InputError, match=r'sums of "price" are beyond 2\^62'):
+        exactk.solve([3, 2, 1], 2, items=large, constraints=Total("price", at_most=5))
+    nobody = Count(Where("price", one_of=[]), at_most=0)
+    assert exactk.solve([3, 2, 1], 2, items=items, constraints=nobody).items == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("written", "message"),
     [
@@ -363,6 +389,15 @@ def test_a_function_cannot_be_written_down() -> None:
         ({"type": "allowed", "matrix": [[True, True]]}, "must be [N, N]"),
         ({"type": "allowed", "matrix": [[2]]}, "only true and false"),
         ({"type": "rule", "function": "len"}, "function must be a function"),
+        ({"type": "minimum_gap", "field": "x", "minimum": 10**400}, "minimum must be a number of at least 0"),
+        ({"type": "count", "where": "sale", "at_least": 10**400}, "at_least must be a whole number"),
+        ({"type": "count", "where": deep(40), "at_least": 1}, "nested deeper than 32"),
+        ({"type": "count", "where": deep(400), "at_least": 1}, "nested deeper than 32"),
+        ({"type": "count", "where": {"field": "x", "at_least": 10**400}, "at_least": 1}, "must be finite"),
+        ({"type": "slots", "where": 5}, "where must be a table of places"),
+        ({"type": "slots", "fixed": {"1": ["a"]}}, "fixed must name items by their ids"),
+        ({"type": "slots", "weights": [10**400]}, "weights must be finite numbers"),
+        ({"type": "slots", "apart": 5}, "apart takes fields and rules on pairs"),
         ({}, 'must be a table with a "type"'),
         ("distinct", 'must be a table with a "type"'),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests, complete_graph, is_valid_card
 from exactk.problem.greedy import naive_node_weight, safe_node_weight
+from exactk.problem.ties import tie_keys
 
 
 def requests_of(seed: int, N: int, K: int, density: float, num_caps: int = 0, pins: bool = False) -> Requests:
@@ -47,6 +50,16 @@ def test_equal_weights_go_to_the_lower_position() -> None:
     requests = Requests.of(complete_graph(4)[None], 2)
     assert naive_node_weight(requests, np.zeros((1, 4)))[0].tolist() == [0, 1]
     assert safe_node_weight(requests, np.zeros((1, 4)))[0].tolist() == [0, 1]
+
+
+def test_equal_weights_of_items_with_ids_go_by_the_ids_wherever_they_stand() -> None:
+    ids = np.array([["a", "b", "c", "d", "e"]], object)
+    chosen = set()
+    for order in permutations(range(5)):
+        requests = Requests.of(complete_graph(5)[None], 2, tie_key=tie_keys(ids[:, order]))
+        for way in (naive_node_weight, safe_node_weight):
+            chosen.add(frozenset(ids[0, list(order)][way(requests, np.ones((1, 5)))[0]].tolist()))
+    assert len(chosen) == 1
 
 
 def test_pinned_positions_come_first() -> None:

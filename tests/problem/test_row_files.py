@@ -52,7 +52,7 @@ torn = st.one_of(
 @example(content=b'{"item_id": [1], "score": 1}', suffix=".jsonl", text_ids=False)
 @example(content=b'{"request_id": {}, "item_id": 1, "score": 1}', suffix=".jsonl", text_ids=False)
 @example(content=SAID.decode().encode("utf-16"), suffix=".csv", text_ids=False)
-@example(content=gzip.compress(SAID), suffix=".csv", text_ids=False)
+@example(content=gzip.compress(SAID, mtime=0), suffix=".csv", text_ids=False)
 @example(content=b"item_id,score\n\xe9,1\n", suffix=".csv", text_ids=True)
 @example(content=b"PAR1" + b"\x00" * 20 + b"PAR1", suffix=".parquet", text_ids=False)
 def test_bytes_of_any_kind_are_answered_or_refused_in_words(
@@ -73,8 +73,8 @@ def test_bytes_of_any_kind_are_answered_or_refused_in_words(
     ("name", "content", "told"),
     [
         ("a.csv", b"\xff\xfei\x00t\x00", "this is UTF-16 text: save it as UTF-8"),
-        ("a.csv", gzip.compress(SAID), "this is compressed by gzip: unpack it first"),
-        ("a.jsonl", gzip.compress(LINES), "this is compressed by gzip"),
+        ("a.csv", gzip.compress(SAID, mtime=0), "this is compressed by gzip: unpack it first"),
+        ("a.jsonl", gzip.compress(LINES, mtime=0), "this is compressed by gzip"),
         ("a.csv", b"item_id,score\n\xe9,1\n", "this is not UTF-8 text"),
         ("a.parquet", SAID, "a.parquet: Parquet"),
         ("a.csv", b"item_id,score,score\n1,2,3\n", "line 1: there are 2 columns 'score'"),

@@ -414,6 +414,17 @@ def test_pair_scores_that_differ_by_rounding_are_one_score() -> None:
     assert solve([0.0, 0.0], 2, pair).value == pytest.approx(0.3)
 
 
+def test_large_pair_scores_that_differ_by_rounding_are_refused_without_a_warning() -> None:
+    pairs = np.array([[0.0, 1.7e308], [1.7e308 * (1 - 1e-9), 0.0]])
+    with pytest.raises(InputError, match="their sum may not exceed"):
+        solve([1.0, 2.0], 2, pairs)
+
+
+def test_what_is_masked_is_missing() -> None:
+    with pytest.raises(InputError, match="score at position 1 .* is nan"):
+        solve(np.ma.array([1.0, 2.0], mask=[False, True]), 1)
+
+
 def test_nothing_the_caller_owns_is_changed() -> None:
     scores, pair = np.array([1.0, 2.0, 3.0]), np.full((3, 3), np.nan)
     pair[~np.eye(3, dtype=bool)] = 1.0

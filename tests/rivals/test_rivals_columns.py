@@ -12,9 +12,9 @@ from exactk.data.fitted import FittedNumbers
 from exactk.data.logs.frame import from_frame
 from exactk.data.sample import sample_log
 from exactk.errors import InputError
+from exactk.evaluation.click_models import second_judge, shown_lists
 from exactk.evaluation.judging import judged
 from exactk.evaluation.metrics import clicks_on_card, mean, whole_card
-from exactk.evaluation.second_judge import second_judge, shown_lists
 from exactk.rivals import method
 from exactk.rivals.columns import Widening, one_hot, standardised, within_list
 from exactk.rivals.contract import Budget, Logs

@@ -109,7 +109,7 @@ def test_familiarity_counts_meetings_of_user_and_item() -> None:
     keys, times = merged(np.array([12]), np.array([2]), [np.array([12, 35]), np.array([35])])
     assert keys.tolist() == [12, 35]
     assert times.tolist() == [3, 2]
-    from test_rivals_rerank import plain_batch
+    from test_rivals_selection import plain_batch
 
     batch = plain_batch(2, 6, 2)
     batch.user.copy_(torch.tensor([1, 3]))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_rivals_rerank import plain_batch
+from test_rivals_selection import plain_batch
 
 from card_logs import write_log
 from exactk.data import Dataset
@@ -21,12 +21,11 @@ from exactk.problem.batch import Batch
 from exactk.problem.graph import is_valid_card
 from exactk.rivals.contract import Budget, Logs
 from exactk.rivals.estimator import Exhaustive, SwapSearch, fit_value_search, valid_among
+from exactk.rivals.libraries import FOLDS, FoldCounts
 from exactk.rivals.pointwise import fit_deeprank
-from exactk.rivals.trees import FOLDS, FoldCounts
 from exactk.rivals.writers import SlateFlow, backward_log_prob, fit_gflownet
+from exactk.search.decoding import log_prob, replay_by_steps, sample
 from exactk.search.feasible import Feasible
-from exactk.search.sample import log_prob, sample
-from exactk.search.steps import replay_by_steps
 from exactk.settings.config import InputSizes, RewardConfig
 from exactk.tensors import TensorBatch
 

@@ -16,10 +16,11 @@ from exactk.data.hashing import hashed_rows
 from exactk.data.logs.frame import build_frame
 from exactk.data.vocabulary import Vocabulary
 from exactk.errors import DataError
-from exactk.learning.optimiser import Optimiser, bytes_of, with_sparse_gradients
+from exactk.learning.optimiser import Optimiser, with_sparse_gradients
 from exactk.recommender import Recommender
 from exactk.scale.building import Reading, build_parts
 from exactk.settings.presets import preset
+from exactk_lab.bench.embeddings import bytes_of
 from serving_model import ITEMS, K, N, write_data
 
 

@@ -21,18 +21,19 @@ from safetensors.torch import load_file
 from test_scale_data import in_files, log, reading
 from test_scale_score import cards, made_requests, written
 
+import test_column_doors
 from exactk.data.dataset import Dataset
 from exactk.errors import ConfigError
 from exactk.recommender import Recommender
 from exactk.scale.building import build_parts
-from exactk.scale.cluster import Placement, cluster
-from exactk.scale.deployment import deployed
+from exactk.scale.cluster import Placement, cluster, deployed
 from exactk.scale.score import score
 from exactk.scale.scoring import ScoringJob
 from exactk.scale.training import TrainingJob, learn, train
 from exactk.serving.settings import Settings
 from exactk.settings.presets import preset
 from serving_model import ITEMS, fitted, write_data
+from small_models import COLUMNS, folder_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -57,6 +58,16 @@ def local_ray() -> Iterator[None]:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'exactk[scale]'")
     with cluster(workers=2):
         yield
+
+
+def test_rows_with_columns_get_the_cards_of_the_log_on_ray_too(tmp_path: Path, local_ray: None) -> None:
+    for name in ("rows.parquet", "rows.jsonl"):
+        source = test_column_doors.written(name, tmp_path)
+        job = ScoringJob(str(folder_of(COLUMNS)), str(tmp_path / f"{name}-cards"))
+        report = score(job, source, Placement(True, None, 2), rows=70)
+        assert report.parts > 2
+        assert (report.unread, report.missing) == ((), ())
+        test_column_doors.same(test_column_doors.cards_in(Path(job.out)))
 
 
 def test_ray_gives_the_same_rows_also_when_a_worker_is_killed(

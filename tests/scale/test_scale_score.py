@@ -14,18 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from exactk.data.catalogue import Catalogue
 from exactk.data.requests import Request
-from exactk.data.rules import ItemRules
 from exactk.errors import ConfigError, DataError, MissingExtraError
-from exactk.problem.rules.constraints import Constraints, Distinct, TitleDistance
 from exactk.problem.solving import Card
 from exactk.recommender import Recommender
 from exactk.scale.cluster import Placement
 from exactk.scale.plan import JobPart, files_of, parts_of
 from exactk.scale.score import score
 from exactk.scale.scoring import ScoringJob
-from exactk.scale.verdicts import PrecomputedRules
 from serving_model import ITEMS, NUM_USERS, fitted, write_data
 
 NUM = 600
@@ -226,17 +222,3 @@ def test_parts_cover_every_row_once_and_never_cut_a_row_group(tmp_path: Path) ->
     assert parts_of(files_of(tmp_path / "b.jsonl"), 10)[1] == JobPart(
         1, str(tmp_path / "b.jsonl"), 10, 10, 30, 60
     )
-
-
-def test_rules_decided_beforehand_are_the_rules(tmp_path: Path) -> None:
-    random = np.random.default_rng(5)
-    titles = ["".join(random.choice(list("abc"), random.integers(2, 9))) for _ in range(60)]
-    items = pa.table({"item_id": range(60), "title": titles, "category": [f"c{n % 7}" for n in range(60)]})
-    pq.write_table(items, tmp_path / "items.parquet")
-    rules = ItemRules(Constraints.of([TitleDistance(0.5), Distinct("category")]), tmp_path / "items.parquet")
-    decided = PrecomputedRules.of(rules, Catalogue(items, pa.table({"user_id": pa.array([], pa.int64())})))
-    assert len(decided.titles) == 1
-    row = np.stack([random.choice(60, 12, replace=False) for _ in range(50)])
-    row[7, 9:] = -2
-    present = row != -2
-    assert np.array_equal(decided.graph(row, present), rules.graph(row, present))

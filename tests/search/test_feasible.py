@@ -12,7 +12,7 @@ from torch import Tensor
 
 from exactk.errors import InfeasibleError
 from exactk.search import Feasible, feasible
-from exactk.search.lookahead import cheap_bounds
+from exactk.search.feasible import cheap_bounds
 from exactk.tensors import TensorBatch
 from small_batches import batch_of, complete_batch, graph_of, may_follow, random_graphs, valid_cards
 
@@ -170,12 +170,12 @@ def test_easy_graphs_never_ask_the_exact_engine(monkeypatch: pytest.MonkeyPatch)
     category = torch.arange(50) // 5
     distinct = (category.unsqueeze(0) != category.unsqueeze(1)).unsqueeze(0)
     easy = batch_of(distinct, 4)
-    assert Feasible.of(easy).all_safe
+    assert Feasible.of(easy).facts.all_safe
     capped = complete_batch(1, 50, 4, group=category.view(1, 1, 50), cap=torch.tensor([[2]]))
-    assert Feasible.of(capped).all_safe
+    assert Feasible.of(capped).facts.all_safe
     # Not safe by the count of the start alone, but the bound settles every step.
     harder = batch_of(random_graphs(1, 50, 0.8, 3), 4)
-    assert not Feasible.of(harder).all_safe
+    assert not Feasible.of(harder).facts.all_safe
     rules = Feasible.of(harder)
     prefix = rules.start(1)
     for _ in range(4):
@@ -204,7 +204,7 @@ def test_along_is_the_mask_before_each_choice() -> None:
 
 def test_requests_of_several_sizes_keep_their_own_end() -> None:
     rules = Feasible.of(complete_batch(2, 4, [1, 3]))
-    assert (rules.ragged, rules.longest) == (True, 3)
+    assert (rules.facts.ragged, rules.facts.longest) == (True, 3)
     assert [rules.live(t).flatten().tolist() for t in range(3)] == [
         [True, True],
         [False, True],

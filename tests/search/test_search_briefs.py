@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from exactk.errors import InfeasibleError
 from exactk.evaluation.metrics import valid_cards
-from exactk.learning.compiled import compiled_decoder
+from exactk.learning.phases import compiled_decoder
 from exactk.problem.brief import keeps, neutral, with_request
 from exactk.problem.graph import is_valid_card
 from exactk.rivals.estimator import valid_among
 from exactk.search import Feasible, beam, greedy, improve, sample
-from exactk.search.greedy import greedy_by_weight
-from exactk.search.improve import swaps, valid_swaps
+from exactk.search.decoding import greedy_by_weight
+from exactk.search.maximise import swaps, valid_swaps
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
 from exactk_lab.bench.made import made_policy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,10 @@ from hypothesis import strategies as st
 
 from exactk.data.dataset import Dataset
 from exactk.serving.http.security import new_key
+from exactk.serving.log import journal
 from exactk.serving.log.collecting import collect
+from exactk.serving.log.impressions import IMPRESSIONS
+from exactk.serving.log.journal import read_all
 from exactk.serving.settings import Settings
 from serving_model import ITEMS, fitted, write_data
 from serving_server import client_of
@@ -303,6 +307,59 @@ def test_whatever_is_accepted_can_be_read_back_from_the_log(folder: Path, tmp_pa
         assert rows[request_id]["candidates"] == [item["item_id"] for item in items]
 
 
+BODIES = {
+    "/v1/solve": {"k": 1, "scores": [1, 2.5], "items": [{"item_id": 1, "brand": "x"}, {"item_id": 2, "brand": "y"}],
+                  "constraints": [{"type": "count", "where": {"not": {"field": "brand"}}, "at_least": 1}]},
+    "/v1/cards": {**GOOD, "k": 2, "constraints": [{"type": "distinct", "field": "category"}], "relax": ["distinct"]},
+    "/v1/feedback": {"request_id": "643f1c2e4b07d9c1a5e88f02ba", "clicked": True, "clicked_item": "i1"},
+    "/v1/studio/view": {"k": 1, "items": [{"item_id": 1}, {"item_id": 2}], "scores": [1, 2]},
+}  # fmt: skip
+TORN = st.sampled_from([b"", b"\0", b"\xff", b'"', b"[", b"]", b"{", b"}", b",", b":", b"9" * 400, b"1e999", b"NaN",
+                        b"null", b"true", b"-", b"\\ud800", b"[" * 2000, b'{"a":' * 300])  # fmt: skip
+
+
+@settings(
+    max_examples=300, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+@given(data=st.data())
+def test_no_torn_body_is_more_than_refused(client: httpx.Client, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(list(BODIES)))
+    raw = json.dumps(BODIES[path]).encode()
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(raw)))
+        raw = raw[:at] + data.draw(TORN | st.binary(max_size=3)) + raw[at + data.draw(st.integers(0, 6)) :]
+    answered = asked(client, path, raw)
+    assert answered.status_code < 500, answered.text
+    assert b"Traceback" not in answered.content
+
+
+def test_a_card_waits_for_its_impression_where_the_disk_stands_still(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "STALL_SECONDS", -1.0)  # every write counts as slow: the next rows go aside
+    with client_of(Settings(model=folder, log=tmp_path, budget_ms=400.0)) as client:
+        for number in range(20):
+            inline = [{"item_id": f"{name}-{number}", "category": name} for name in ITEMS[:8]]
+            shown = asked(
+                client, "/v1/cards", {**GOOD, "candidates": inline if number % 2 else ITEMS[:12]}
+            ).json()
+            held = read_all(tmp_path, "impressions", IMPRESSIONS)["request_id"].to_pylist()
+            assert shown["request_id"] in held
+        assert "exactk_log_late_rows_total 0.0" in client.get("/metrics").text
+        slow = os.pwrite
+
+        def stalled(descriptor: int, data: bytes, at: int) -> int:
+            time.sleep(1.0)
+            return slow(descriptor, data, at)
+
+        monkeypatch.setattr(os, "pwrite", stalled)
+        begun = time.perf_counter()
+        assert asked(client, "/v1/cards", GOOD).status_code == 200
+        assert time.perf_counter() - begun < 0.9  # within its budget, the row or not
+        assert "exactk_log_late_rows_total 1.0" in client.get("/metrics").text
+
+
 def test_feedback_says_what_it_matched_and_the_build_counts_what_it_left_out(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -337,7 +394,7 @@ def test_feedback_says_what_it_matched_and_the_build_counts_what_it_left_out(
     assert found.left_out == {
         "feedback for requests that are not in the log": 2,
         "clicks on items that were not on the card": 1,
-        "clicks after the first of a request": 1,
+        "clicks that were reported before": 1,
     }
     rows = {
         row["request_id"]: row for row in Dataset.open(tmp_path / "data").impressions(slice(None)).to_pylist()

@@ -159,6 +159,13 @@ BOTH_READ = {
     "a chunk with an extension": request(HOST, CHUNKED, body=b"16;a=b\r\n" + BODY + b"\r\n0\r\n\r\n"),
     "a trailer": request(HOST, CHUNKED, body=b"16\r\n" + BODY + b"\r\n0\r\nx-t: 1\r\n\r\n"),
     "a body where none is usual": request(HOST, LENGTH, start=b"GET /healthz HTTP/1.1"),
+    "a trailer that names a host": request(HOST, CHUNKED, body=CHUNKS[:-2] + b"host: y\r\n\r\n"),
+    "a last chunk of many zeros": request(HOST, CHUNKED, body=CHUNKS[:-5] + b"000\r\n\r\n"),
+    "a last chunk with an extension": request(HOST, CHUNKED, body=CHUNKS[:-5] + b"0;x\r\n\r\n"),
+    "an extension in quotes": request(HOST, CHUNKED, body=b'16;a="b;c"\r\n' + CHUNKS[4:]),
+    "a connection that names the length": request(HOST, LENGTH, b"connection: content-length"),
+    "a wish for trailers": request(HOST, LENGTH, b"te: trailers, chunked"),
+    "bytes of no alphabet": request(HOST, LENGTH, b"x-a: \xff\xfe"),
     "an offer of HTTP/2": request(
         HOST, LENGTH, b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"http2-settings: AA"
     ),
@@ -223,6 +230,13 @@ REFUSED = {
     "a space in the target": request(HOST, LENGTH, start=b"POST /v1/solve x HTTP/1.1"),
     "tabs": request(HOST, LENGTH, start=b"POST\t/v1/solve\tHTTP/1.1"),
     "a zero byte in the target": request(HOST, LENGTH, start=b"POST /v1/sol\0ve HTTP/1.1"),
+    "a target beyond ASCII": request(HOST, LENGTH, start=b"POST /v1/s\xe9 HTTP/1.1"),
+    "no version": request(HOST, LENGTH, start=b"POST /v1/solve"),
+    "HTTP/0.9": b"GET /\r\n",
+    "a version in small letters": request(HOST, LENGTH, start=b"POST /v1/solve http/1.1"),
+    "the greeting of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "an encoding in a trailer": request(HOST, CHUNKED, body=CHUNKS[:-2] + CHUNKED + b"\r\n\r\n"),
+    "a delete character": request(HOST, LENGTH, b"x-a: \x7f"),
 }
 # What we read and h11 does not; there is but one way to read each, and a proxy that reads it sees the same requests.
 ONE_WAY_ONLY = {

@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request
 from exactk.data.sheet import sheet_of
+from exactk.engine.pair_tables import PairTables
+from exactk.engine.pair_values import PairValues
 from exactk.serving.log.collecting import collect
 from exactk.serving.model.answering import Answer, Answerer, Ladder, Question
 from exactk.serving.model.arms import Arm
@@ -444,6 +446,26 @@ def test_tables_are_asked_only_of_what_the_catalogue_says(pair_value: Path) -> N
     assert as_known(replace(usual, attributes={"i1": {"category": "z"}}))
     assert not as_known(replace(usual, candidates=("i1", "new")))
     assert not as_known(replace(usual, attributes={"i1": {"features": [1.0, 2.0, 3.0]}}))
+
+
+def test_no_request_is_the_first_to_read_the_tables(
+    pair_value: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading a model compiles what reads them, for arrays of the very types that requests bring."""
+    read: list[tuple[Any, ...]] = []
+    values = PairTables.values
+
+    def noted(tables: PairTables, *arrays: np.ndarray | None) -> PairValues:
+        read.append(tuple(None if a is None else (a.dtype, a.ndim, a.flags.c_contiguous) for a in arrays))
+        return values(tables, *arrays)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PairTables, "values", noted)
+    arm = Arm("champion", pair_value, 0.0, lambda *_: None)
+    loaded = set(read)
+    read.clear()
+    Answerer(0)([Question(arm, Request("u1", tuple(ITEMS[:9]), 2), None, (), False, perf_counter() + 600)])
+    assert read
+    assert set(read) <= loaded
 
 
 def test_a_full_queue_is_429_with_a_hint_and_the_service_recovers(pair_value: Path) -> None:

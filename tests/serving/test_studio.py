@@ -170,7 +170,7 @@ def test_hovering_tells_why_in_and_why_not(look: Callable[..., Any], solving: st
     assert "merino wool scarf red" in why
     assert "title distance" in why
     page.locator(".candidate.in").first.hover()
-    assert "In the card" in page.locator("#why").text_content()
+    assert "On the card" in page.locator("#why").text_content()
 
 
 def test_everything_is_reached_by_keyboard(look: Callable[..., Any], solving: str) -> None:
@@ -185,6 +185,107 @@ def test_everything_is_reached_by_keyboard(look: Callable[..., Any], solving: st
     assert any("switch" in str(each) for each in seen)
     page.focus(".candidate .who")
     assert page.locator("#why-title").text_content() != "Why?"
+
+
+def test_tab_walks_in_reading_order_and_shows_where_it_is(look: Callable[..., Any], solving: str) -> None:
+    page = look(solving)
+    choose(page, "A shelf's brief")
+    page.evaluate("document.activeElement.blur()")
+    # Of what has the focus: its place in the document, and whether a ring (or a thicker line) is drawn around it.
+    seen = """() => {
+        const at = document.activeElement, all = [...document.querySelectorAll('*')];
+        const drawn = (style) => style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2;
+        const thick = (circle) => circle && parseFloat(getComputedStyle(circle).strokeWidth) >= 3;
+        const ring = drawn(getComputedStyle(at)) || drawn(getComputedStyle(at, '::before'))
+            || thick(at.matches('#graph .node') && at.querySelector('circle'));
+        return [all.indexOf(at), ring, at.id || at.className.baseVal || at.className || at.tagName];
+    }"""
+    walked = []
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        walked.append(page.evaluate(seen))
+    places = [place for place, _, _ in walked]
+    assert places == sorted(places)
+    assert len(set(places)) == 30
+    assert [name for _, ring, name in walked if not ring] == []
+    names = [name for _, _, name in walked]
+    assert names[0] == "skip"
+    assert names.count("switch") == 7
+    assert names.index("columns-summary") > names.index("switch")
+
+
+def test_space_switches_a_rule_and_keeps_the_focus(look: Callable[..., Any], solving: str) -> None:
+    page = look(solving)
+    choose(page, "A shelf's brief")
+    before = titles(page)
+    page.focus('[data-rule="4"]')
+    change(page, lambda: page.keyboard.press("Space"))
+    assert titles(page) != before
+    assert page.evaluate("document.activeElement.dataset.rule") == "4"
+    assert not page.is_checked('[data-rule="4"]')
+    change(page, lambda: page.keyboard.press("Space"))
+    assert titles(page) == before
+
+
+def test_escape_leaves_the_dialog_and_changes_nothing(look: Callable[..., Any], solving: str) -> None:
+    page = look(solving)
+    before = titles(page)
+    page.focus("#paste")
+    page.keyboard.press("Enter")
+    assert page.locator("#paste-dialog").is_visible()
+    assert page.evaluate("document.activeElement.closest('dialog') !== null")
+    page.fill("#paste-text", "{}")
+    page.keyboard.press("Escape")
+    assert not page.locator("#paste-dialog").is_visible()
+    assert page.evaluate("document.activeElement.id") == "paste"
+    assert titles(page) == before
+
+
+CONTRAST = """() => {
+    const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+    const parts = (colour) => {
+        const pen = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+        pen.fillStyle = colour;
+        pen.fillRect(0, 0, 1, 1);
+        return [...pen.getImageData(0, 0, 1, 1).data];
+    };
+    const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+    const ground = (node) => {
+        for (let at = node; at; at = at.parentElement) {
+            const colour = parts(getComputedStyle(at).backgroundColor);
+            if (colour[3] === 255) return colour;
+        }
+        return parts(getComputedStyle(document.documentElement).backgroundColor);
+    };
+    const found = [];
+    for (const node of document.querySelectorAll('body *')) {
+        const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+        if (!own || !node.checkVisibility() || node.closest('svg, .gone, option, noscript')) continue;
+        const [a, b] = [light(parts(getComputedStyle(node).color)), light(ground(node))].sort((x, y) => y - x);
+        const ratio = (a + 0.05) / (b + 0.05);
+        if (ratio < 4.5) found.push([node.tagName, node.className, node.textContent.slice(0, 30), ratio.toFixed(2)]);
+    }
+    return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read_on_its_ground(scheme: str, look: Callable[..., Any], solving: str) -> None:
+    """A contrast of 4.5 to 1 or more, with rules off and broken, a preference broken, items pinned and barred."""
+    page = look(solving, color_scheme=scheme)
+    choose(page, "A shelf's brief")
+    page.focus("#k")
+    change(page, lambda: page.keyboard.press("ArrowRight"))
+    change(page, lambda: rule(page, "total price").locator("input").uncheck())
+    change(page, lambda: page.locator(".candidate .must").nth(7).click())
+    change(page, lambda: page.locator(".candidate .never").nth(0).click())
+    page.click("#columns summary")
+    page.locator(".candidate .who").nth(9).focus()
+    page.wait_for_timeout(300)  # colours move for 0.2 s
+    assert page.evaluate(CONTRAST) == []
+    choose(page, "Too strict")
+    page.wait_for_timeout(300)
+    assert page.evaluate(CONTRAST) == []
 
 
 def test_the_graph_is_one_stop_for_tab_and_arrows_walk_in_it(look: Callable[..., Any], solving: str) -> None:
@@ -229,6 +330,128 @@ def test_algorithm_1_walks_into_the_dead_end(look: Callable[..., Any], solving: 
     assert page.locator('[data-method="greedy"] .chip.empty').count() >= 1
 
 
+def rule(page: Any, name: str) -> Any:
+    """The row of the rule of a name."""
+    return page.locator(".rule", has_text=name)
+
+
+def test_a_brief_is_shown_in_display_order_with_what_each_rule_costs(
+    look: Callable[..., Any], solving: str
+) -> None:
+    page = look(solving)
+    choose(page, "A shelf's brief")
+    assert page.locator(".rule").count() == 7
+    assert page.locator("#card .place").all_text_contents() == [f"place {n}" for n in (1, 2, 3, 4)]
+    assert "has 189.96 · without it 0.282 more" in rule(page, "total price").text_content()
+    assert "costs nothing here" in rule(page, "at most 2 per brand").text_content()
+    assert "No pair is forbidden" in page.locator("#no-conflicts").text_content()
+    assert "and 2 more" in page.locator('[data-method="top"] .note').text_content()
+    assert page.complaints == []
+
+
+def test_switching_a_rule_of_a_brief_tells_what_it_changed(look: Callable[..., Any], solving: str) -> None:
+    page = look(solving)
+    choose(page, "A shelf's brief")
+    before = titles(page)
+    change(page, lambda: rule(page, "total price").locator("input").uncheck())
+    after, told = titles(page), page.locator("#changed").text_content()
+    assert "total price at most 200 off: worth 3.1 → 3.38 (+0.282)." in told
+    assert all(title in told.partition("In: ")[2].partition(".")[0] for title in set(after) - set(before))
+    assert all(title in told.partition("Out: ")[2] for title in set(before) - set(after))
+    assert "off, and broken" in rule(page, "total price").text_content()
+    assert "price" in page.locator("#unread").text_content()
+    change(page, lambda: rule(page, "total price").locator("input").check())
+    assert titles(page) == before
+
+
+def test_a_broken_preference_is_named_with_its_cost(look: Callable[..., Any], solving: str) -> None:
+    page = look(solving)
+    choose(page, "A shelf's brief")
+    assert page.locator("#preferences li").count() == 0
+    page.focus("#k")
+    change(page, lambda: page.keyboard.press("ArrowRight"))  # five items of four colours
+    assert page.locator("#preferences").text_content() == "rather distinct colour: broken once, −0.1"
+    assert "broken once: −0.1" in rule(page, "rather distinct colour").text_content()
+    change(page, lambda: rule(page, "rather distinct colour").locator("input").uncheck())
+    assert page.locator("#preferences li").count() == 0
+
+
+EVERY_KIND: list[tuple[dict[str, Any], list[int]]] = [  # and the best card of three of ten that keeps it
+    ({"type": "distinct", "field": "group"}, [7, 8, 9]),
+    ({"type": "at_most", "field": "pile", "m": 1}, [2, 4, 9]),
+    ({"type": "minimum_gap", "field": "place", "minimum": 2}, [5, 7, 9]),
+    ({"type": "forbid", "pairs": [[9, 8]]}, [6, 7, 9]),
+    ({"type": "title_distance", "minimum": 0.9}, [7, 8, 9]),
+    ({"type": "count", "where": {"field": "flag"}, "at_least": 1}, [1, 8, 9]),
+    ({"type": "share", "where": {"field": "flag"}, "at_least": 0.5}, [0, 1, 9]),
+    ({"type": "total", "field": "place", "at_most": 4}, [0, 1, 3]),
+    ({"type": "variety", "field": "pile", "at_least": 3}, [2, 4, 9]),
+    ({"type": "slots", "where": {"2": {"field": "flag"}}}, [9, 1, 8]),
+    ({"type": "prefer", "rule": {"type": "count", "where": {"field": "flag"}, "at_least": 1}, "worth": 9}, [1, 8, 9]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "card"), EVERY_KIND, ids=[said["type"] for said, _ in EVERY_KIND])
+def test_a_rule_of_every_kind_has_a_switch_that_works(
+    said: dict[str, Any], card: list[int], look: Callable[..., Any], solving: str
+) -> None:
+    items: list[dict[str, Any]] = [
+        {"item_id": n, "title": f"{'abcdefghij'[n] * 5}", "score": n / 10, "place": n, "group": f"g{n % 3}",
+         "pile": "abc"[(n > 2) + (n > 4)], "flag": n < 2}
+        for n in range(10)
+    ]  # fmt: skip
+    page = look(solving)
+    paste(page, {"k": 3, "items": items, "constraints": [said]})
+    assert titles(page) == [items[n]["title"] for n in card]
+    worth = page.locator("#proof b").text_content()
+    change(page, lambda: page.locator(".rule input").uncheck())
+    assert titles(page) == [items[n]["title"] for n in (7, 8, 9)]
+    assert page.locator("#proof b").text_content() == "2.4"
+    change(page, lambda: page.locator(".rule input").check())
+    assert titles(page) == [items[n]["title"] for n in card]
+    assert page.locator("#proof b").text_content() == worth
+    assert ("costs nothing here" in page.locator(".rule").text_content()) == (sorted(card) == [7, 8, 9])
+    assert page.complaints == []
+
+
+def test_a_request_is_edited_as_json_with_its_columns_and_context(
+    look: Callable[..., Any], solving: str
+) -> None:
+    page = look(solving)
+    items = [{"item_id": n, "score": n / 10, "position": 5 - n, "price": 10 * n} for n in range(5)]
+    asked = {"k": 2, "items": items, "context": {"device": "phone", "nights": 3},
+             "constraints": [{"type": "total", "field": "price", "at_most": 50}]}  # fmt: skip
+    paste(page, asked)
+    assert page.locator("#context li").all_text_contents() == ["device phone", "nights 3"]
+    assert page.locator("#unread").text_content() == "No rule reads: position, device, nights."
+    page.click("#columns summary")
+    readers = {
+        row.locator("th").text_content(): row.locator("td").text_content()
+        for row in page.locator("#columns tr").all()
+    }
+    assert readers == {
+        "score": "the score", "position": "nobody", "price": "total price at most 50",
+        "device of the request": "nobody", "nights of the request": "nobody",
+    }  # fmt: skip
+    assert titles(page) == ["1", "4"]
+    page.click("#paste")
+    written = json.loads(page.input_value("#paste-text"))
+    assert {name: written[name] for name in asked} == asked
+    written["constraints"][0]["at_most"] = 70
+    written["context"]["device"] = "desk"
+    page.fill("#paste-text", json.dumps(written))
+    change(page, lambda: page.click("#paste-use"))
+    assert titles(page) == ["3", "4"]
+    assert page.locator("#context li").first.text_content() == "device desk"
+
+
+def paste(page: Any, request: dict[str, Any]) -> None:
+    """Take the place of the request on the page."""
+    page.click("#paste")
+    page.fill("#paste-text", json.dumps(request))
+    change(page, lambda: page.click("#paste-use"))
+
+
 def test_a_pasted_request_is_shown_and_a_wrong_one_explained(look: Callable[..., Any], solving: str) -> None:
     page = look(solving)
     page.click("#paste")
@@ -263,6 +486,16 @@ def test_a_phone_shows_all_of_it_without_sideways_scrolling(look: Callable[..., 
     assert page.locator(".candidate .here").is_visible()
     box = page.locator(".candidate .acts button").first.bounding_box()
     assert box["height"] >= 30
+
+
+def test_what_sticks_while_scrolling_covers_nothing(look: Callable[..., Any], solving: str) -> None:
+    page = look(solving)
+    choose(page, "Supper basket")
+    page.locator("#pairs canvas").scroll_into_view_if_needed()
+    above = page.locator("#pairs-section").bounding_box()["y"]
+    for sticky in (".controls", ".why-panel"):
+        box = page.locator(sticky).bounding_box()
+        assert box["y"] + box["height"] <= above
 
 
 def test_the_model_tells_its_story_and_scores_the_logged_requests(
@@ -312,11 +545,33 @@ def test_a_phone_shows_a_dozen_candidates_first(look: Callable[..., Any], solvin
     assert not page.locator("#unfold").is_visible()
 
 
+def test_a_phone_shows_a_whole_brief_and_its_switches_are_large_enough(
+    look: Callable[..., Any], solving: str
+) -> None:
+    page = look(solving, viewport={"width": 360, "height": 740}, has_touch=True)
+    choose(page, "A shelf's brief")
+    page.tap("#columns summary")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    wide = page.evaluate("[...document.querySelectorAll('main *')].filter((e) => e.checkVisibility()"
+                         " && !e.closest('svg, .scroll') && e.getBoundingClientRect().right > 360).length")  # fmt: skip
+    assert wide == 0
+    for row in page.locator(".rule").all():
+        assert row.bounding_box()["height"] >= 40  # the whole row is the switch
+    before = titles(page)
+    change(page, lambda: rule(page, "total price").tap())
+    assert titles(page) != before
+
+
 def test_a_service_with_keys_asks_for_one(browser: Any) -> None:
     with served(Settings(key_hashes=(hash_key("open sesame"),))) as address:
         assert httpx.get(f"{address}/v1/studio/sources").status_code == 401
         page = browser.new_page()
         page.goto(address)
+        page.wait_for_selector("#key-dialog[open]")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#message:visible")
+        assert "Without a key" in page.locator("#message").text_content()
+        page.reload()
         page.fill("#key", "open sesame")
         page.click("#key-dialog .primary")
         page.wait_for_selector(".candidate")

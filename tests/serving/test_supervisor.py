@@ -180,18 +180,24 @@ def workers_of(parent: int) -> list[int]:
 
 @contextmanager
 def service(workers: int, **settings: Any) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """`exactk serve`, ready."""
+    """`exactk serve`, every worker of it ready."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     order = json.dumps({"port": port, "workers": workers, "budget_ms": 2000.0, **settings})
     process = subprocess.Popen([sys.executable, "-c", SERVE, order])
     address = f"http://127.0.0.1:{port}"
     try:
-        until(lambda: answers(address, timeout=60) and len(workers_of(process.pid)) == workers, 240)
+        until(lambda: listeners(port) == workers and answers(address, timeout=60), 240)
         yield address, process
     finally:
         process.terminate()
         process.wait(60)
+
+
+def listeners(port: int) -> int:
+    """How many sockets listen at a port: several workers have one each, from when they are ready (state 0A)."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
 
 def answers(address: str, timeout: float = 5) -> bool:

@@ -5,15 +5,40 @@ Heavy modules are imported inside the commands, so that `exactk --help` answers 
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from exactk.errors import ExactKError
 
+
+class Commands(TyperGroup):
+    """All commands. Typer would end on Ctrl-C without a word, and fail where the reader of a pipe has gone."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()  # a full disk or a closed pipe is met here, not when the interpreter ends
+        except KeyboardInterrupt as stopped:
+            sys.stderr.write(f"exactk: {as_options(str(stopped)) or 'interrupted'}\n")
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # `exactk ... | head`: the reader has what it wanted
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # what is left unwritten at the end
+            raise typer.Exit(0) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     name="exactk",
     help="The best whole card: exactly K items, every pair of them allowed.",
     no_args_is_help=True,
@@ -41,21 +66,37 @@ def _root(
     """Results go to stdout, talk and progress to stderr. Exit 0: fine, 1: our fault, 2: yours."""
 
 
-from exactk.cli import compare, data, demo, model, score, serve, settings, solve  # noqa: E402  (commands register themselves on `app`)
+from exactk.cli import compare, data, demo, model, recommend, score, serve, settings, solve  # noqa: E402  (commands register themselves on `app`)
 
 if find_spec("exactk_lab") is not None:  # a checkout: `bench` and `reproduce` join
     import_module("exactk_lab.commands")
 
-__all__ = ["app", "compare", "data", "demo", "main", "model", "score", "serve", "settings", "solve"]
+__all__ = [
+    "app",
+    "compare",
+    "data",
+    "demo",
+    "main",
+    "model",
+    "recommend",
+    "score",
+    "serve",
+    "settings",
+    "solve",
+]
 
 
 # What the library's messages advise, in Python's words and in those of the command line.
 OPTIONS = {
     "text_ids=True": "--text-ids",
     "skip_bad=True": "--skip-bad",
+    "the same call with resume=True": "the same command with --resume",
+    "the same call": "the same command",
     "resume=True": "--resume",
-    'bad_rows="drop"': "leave out --strict",
+    'bad_rows="drop"': "--bad-rows drop",
     'columns={"user_id": ...}': "--map user_id=...",
+    'columns={"item_id": ...}': "--map item_id=...",
+    'columns={"request_id": ...}': "--map request_id=...",
 }
 
 
@@ -78,10 +119,7 @@ def main() -> None:
             raise
         sys.stderr.write("exactk: this command learns, which needs torch: pip install 'exactk[learn]'\n")
         sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("exactk: interrupted\n")
-        sys.exit(130)
-    except BrokenPipeError:
-        # `exactk ... | head`: the reader has what it wanted.
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:  # a full disk, a folder that may not be written, a path through a file
+        place = "" if error.filename is None else f"{error.filename}: "
+        sys.stderr.write(f"exactk: {place}{error.strerror or error}\n")
+        sys.exit(2)

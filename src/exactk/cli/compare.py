@@ -49,11 +49,10 @@ def compare(
 ) -> None:
     """Fit every method on the same train split, tune on the same validation split, judge on the same test requests."""
     from exactk.data.dataset import Dataset
+    from exactk.evaluation import this_machine
     from exactk.evaluation.compare import Existing, methods_for
     from exactk.evaluation.compare import compare as run
-    from exactk.evaluation.figures import value_against_latency
-    from exactk.evaluation.machine import this_machine
-    from exactk.evaluation.verdict import markdown, studio_table
+    from exactk.evaluation.verdict import markdown, studio_table, value_against_latency
     from exactk.settings.config import QUICK, Budget
 
     named = [name for name in methods or methods_for(quick) if name not in skip]
@@ -68,14 +67,10 @@ def compare(
     folder = out or Path("runs") / f"compare-{data.resolve().name}{'-quick' * quick}"
     talk(f"results are kept in {folder}: the same command resumes where it was stopped")
     budget = QUICK if quick else Budget(trials=trials, epochs=epochs)
-    try:
-        found = run(
-            parts, chosen, seeds=seeds, out=folder, jobs=jobs, budget=budget, quick=quick,
-            max_test=max_test, limit_seconds=limit, run=not report_only,
-        )  # fmt: skip
-    except KeyboardInterrupt as stopped:  # the command line's library would say nothing
-        talk(f"exactk: {str(stopped) or 'interrupted'}")
-        raise typer.Exit(130) from None
+    found = run(
+        parts, chosen, seeds=seeds, out=folder, jobs=jobs, budget=budget, quick=quick,
+        max_test=max_test, limit_seconds=limit, run=not report_only,
+    )  # fmt: skip
     command = shlex.join(["exactk", *sys.argv[1:]])
     document = plain({**found.as_dict(), "quick": quick, "machine": this_machine(), "command": command})
     if keep is not None:
@@ -88,3 +83,5 @@ def compare(
         emit_json(document)
     else:
         emit(markdown(found))
+    if not found.rows:
+        raise typer.Exit(1)

@@ -233,16 +233,21 @@ def build_log(
 
     served = None if model is None else Recommender.load(model).fitted
     written = _rules(rules) or (None if served is None else served.constraints)
-    found = collect(
-        folder,
-        out,
-        None if written is None else written.to_dict(),
-        None if served is None else served.catalogue,
-    )
+    found = collect(folder, out, None if written is None else written.to_dict(), served)
+    if as_json:
+        emit_json({"out": str(out), **found._asdict(), **_sizes(Dataset.open(out))})
+        return
     _say_built(Dataset.open(out), as_json)
-    if not as_json:
-        for what, count in found.left_out.items():
-            emit(f"left out, {count:,} times: {what}")
+    for use, names in found.columns.items():
+        if isinstance(names, dict):
+            for kind, held in names.items():
+                emit(
+                    f"used as {kind}: {held}"
+                    if use == "roles"
+                    else f"used as {use} {kind}: {', '.join(held)}"
+                )
+    for what, count in found.left_out.items():
+        emit(f"left out, {count:,} times: {what}")
 
 
 @data.command("stats")
@@ -251,7 +256,7 @@ def stats(
     as_json: bool = JSON,
 ) -> None:
     """Count what a folder holds; beside the paper's dataset table for the authors' files."""
-    from exactk.data.audit.stats import stats as count
+    from exactk.data.audit.audit import stats as count
     from exactk.data.dataset import Dataset
 
     counted = count(Dataset.open(folder))
@@ -325,11 +330,13 @@ def _inline(value: Any) -> object:
     return plain(value)
 
 
+def _sizes(dataset: Dataset) -> dict[str, Any]:
+    return {"impressions": len(dataset), "K": dataset.meta.K, "N": dataset.meta.N}
+
+
 def _say_built(dataset: Dataset, as_json: bool) -> None:
     if as_json:
-        emit_json(
-            {"out": str(dataset.path), "impressions": len(dataset), "K": dataset.meta.K, "N": dataset.meta.N}
-        )
+        emit_json({"out": str(dataset.path), **_sizes(dataset)})
         return
     emit(f"written: {dataset.path} ({len(dataset):,} impressions, K={dataset.meta.K}, N={dataset.meta.N})")
 

@@ -23,7 +23,7 @@ def demo(
 
 
 def _show_requests() -> None:
-    from exactk.demo.requests import examples
+    from exactk.demo.story import examples
 
     for example in examples():
         emit(f"\n{example.name}. {example.lesson}")
@@ -37,8 +37,7 @@ def _show_requests() -> None:
 
 
 def _tell_story(out: Path, impressions: int) -> None:
-    from exactk.demo.figures import draw
-    from exactk.demo.story import tell
+    from exactk.demo.story import draw, tell
 
     out.mkdir(parents=True, exist_ok=True)
     story = tell(out, talk, impressions)

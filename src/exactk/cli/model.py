@@ -1,11 +1,9 @@
-"""`exactk train`, `evaluate`, `recommend`: a model from a dataset folder, its figures, its cards."""
+"""`exactk train`, `evaluate`, `export`: a model from a dataset folder, its figures, its graph."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,14 +15,13 @@ from exactk.cli.output import (
     LOST,
     RAY,
     emit,
+    emit_figures,
     emit_json,
-    emit_table,
     keep_json,
-    kept_file,
     plain,
     talk,
 )
-from exactk.errors import DataError, ExactKError, InputError
+from exactk.errors import DataError
 
 if TYPE_CHECKING:
     from exactk.data.dataset import Dataset, SplitRecord
@@ -70,8 +67,8 @@ def train(
     Started by torchrun, or with --ray, several processes train one model together.
     """
     from exactk.data.dataset import Dataset
-    from exactk.learning import ranks
-    from exactk.learning.faults import training_faults
+    from exactk.learning.calibrate import training_faults
+    from exactk.learning.process import current_ranks
     from exactk.problem.rules.constraints import load_rules
     from exactk.recommender import Recommender
 
@@ -92,7 +89,7 @@ def train(
         recommender = train_on_ray(job, Placement(True, address, workers), resume, ProgressBar())
     else:
         recommender.fit(learned, held_out, folder=folder, resume=resume, track=track)
-        if not ranks.current().first:
+        if not current_ranks().first:
             return  # one of torchrun's other processes: the first one keeps and tells
         recommender.save(out)
     figures = recommender.evaluate(held_out)
@@ -103,7 +100,7 @@ def train(
         emit_json({"model": str(out), "run": str(folder), "valid": figures, "faults": faults})
     else:
         emit(f"written: {out}")
-        emit_table(("figure on the validation split", "value"), list(figures.items()))
+        emit_figures(figures, "the validation split")
         for fault in faults:
             emit(f"WARNING: {fault}")
     if strict and faults:
@@ -122,16 +119,16 @@ def evaluate(
     keep: Path | None = typer.Option(None, "--keep", help="Add the figures, as a row, to this JSON file."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
-    """Measure a model: P@K, HR@K, estimated value, share of valid cards; on a world, the true value as well.
+    """Measure a model: clicked items on the card, overlap with logged cards, whole ones; on a world, the true value.
 
     Where the log holds propensities, what the model's cards would have earned is estimated off-policy, too.
     """
     import numpy as np
 
     from exactk.data.dataset import Dataset
-    from exactk.evaluation.logged import logged_estimates
-    from exactk.evaluation.machine import this_machine
-    from exactk.evaluation.truth import true_figures
+    from exactk.evaluation import this_machine
+    from exactk.evaluation.judging import true_figures
+    from exactk.evaluation.offpolicy import logged_estimates
     from exactk.recommender import Recommender
 
     recommender = Recommender.load(model)
@@ -159,13 +156,13 @@ def evaluate(
     if keep is not None:
         made = {"command": " ".join(["exactk", *sys.argv[1:]]), "machine": plain(this_machine())}
         row = plain({**document, "config": recommender.config.to_dict(), "command": made["command"]})
-        rows = json.loads(keep.read_text(encoding="utf-8"))["rows"] if keep.exists() else []
+        rows = _kept_rows(keep)
         rows = [other for other in rows if (other["model"], other["part"]) != (row["model"], row["part"])]
         keep_json({"name": "evaluate", "quick": False, **made, "rows": [*rows, row], "goals": []}, keep)
     if as_json:
         emit_json(document)
         return
-    emit_table((f"figure on {part}", "value"), list(figures.items()))
+    emit_figures(figures, part)
     for name, estimate in estimates.items():
         if estimate.interval is None:
             emit(f"off-policy, {name}: {estimate.support.reason}")
@@ -200,64 +197,45 @@ def split_of(
     return asked, f"this model was trained by another split ({trained}): rows it was trained on are judged"
 
 
-@app.command("recommend")
-def recommend(
-    model: Path = typer.Argument(help="A model folder (exactk train)."),
-    requests: Path | None = typer.Option(
-        None, "--requests", help="JSON lines of requests; - or nothing: stdin."
-    ),
-    k: int | None = typer.Option(None, "--k", "-k", help="Items on a card, where a request does not say."),
-    rules: Path | None = typer.Option(None, "--rules", help="Rules instead of the model's own."),
-    relax: list[str] = typer.Option(
-        [], "--relax", help="A rule that may be lifted where no card exists, in order."
-    ),
-    explain: bool = typer.Option(False, "--explain", help="Say for each item left out why it is."),
-    out: Path | None = typer.Option(None, "--out", help="Keep the cards in this file (JSON lines)."),
-    as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
-) -> None:
-    """Write a card for each request.
-
-    A request is a line {"user_id": ..., "candidates": [...], "k": 4, "include": [...], "exclude": [...]}.
-    """
-    from exactk.problem.rules.constraints import load_rules
-    from exactk.recommender import Recommender
-
-    recommender = Recommender.load(model)
-    size = recommender.fitted.card_size if k is None else k
-    settings: dict[str, Any] = {"relax": tuple(relax), "explain": explain, "infeasible": "return"}
-    if rules is not None:
-        settings["constraints"] = load_rules(rules)
-    answers: list[dict[str, Any]] = []
-    for chunk in _chunks(_read_requests(requests, size)):
-        found = recommender.recommend_many([request for _, request in chunk], **settings)
-        answers += [_answer(place, answer) for (place, _), answer in zip(chunk, found, strict=True)]
-    failed = sum("error" in answer for answer in answers)
-    if out is not None:
-        with kept_file(out, requests, rules) as lines:
-            lines.writelines(json.dumps(plain(a), ensure_ascii=False) + "\n" for a in answers)
-        talk(f"written: {out}")
-    if as_json:
-        emit_json({"cards": answers, "requests": len(answers), "infeasible": failed})
-    elif out is None:
-        for answer in answers:
-            emit(json.dumps(plain(answer), ensure_ascii=False))
-    if failed:
-        talk(f"{failed} of {len(answers)} requests have no card")
-        raise typer.Exit(2)
-
-
 @app.command("export")
 def export(
     model: Path = typer.Argument(help="A model folder (exactk train)."),
     out: Path = typer.Option(..., "--out", help="The file to write."),
-    to: Literal["onnx"] = typer.Option("onnx", "--to", help="onnx: one graph that decodes whole cards."),
-    k: int | None = typer.Option(None, "--k", "-k", help="Items on a card; the model's own by default."),
+    to: Literal["onnx"] = typer.Option("onnx", "--to", help="onnx: one graph."),
+    k: int | None = typer.Option(
+        None, "--k", "-k", help="Items on a card that a policy writes; the model's own by default."
+    ),
+    candidates: int = typer.Option(
+        64, "--candidates", help="N of a graph that weighs candidates; shorter lists are padded."
+    ),
 ) -> None:
-    """Write a trained policy as one file that other runtimes can decode cards with."""
+    """Write a trained model as one file for other runtimes: a policy decodes whole cards, a value weighs candidates.
+
+    A value's graph gives a score of each candidate and of every two; the best card under rules is solve's business.
+    """
     from exactk.learning.onnx import export_onnx
+    from exactk.learning.onnx_value import export_value
     from exactk.recommender import Recommender
 
-    emit(f"written: {export_onnx(Recommender.load(model), out, k)} ({to})")
+    recommender = Recommender.load(model)
+    if recommender.fitted.weights.policy is None:
+        written = export_value(recommender, out, candidates)
+    else:
+        written = export_onnx(recommender, out, k)
+    emit(f"written: {written} ({to})")
+
+
+def _kept_rows(keep: Path) -> list[dict[str, Any]]:
+    """The rows of a file that earlier runs of `evaluate --keep` wrote."""
+    if not keep.exists():
+        return []
+    try:
+        rows: list[dict[str, Any]] = json.loads(keep.read_text(encoding="utf-8"))["rows"]
+        return [row for row in rows if row["model"] and row["part"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"--keep {keep} holds something else than figures of `evaluate`: {error!r}"
+        ) from error
 
 
 def chosen_settings(preset_name: str, path: Path | None, overrides: list[str]) -> Config:
@@ -266,37 +244,3 @@ def chosen_settings(preset_name: str, path: Path | None, overrides: list[str]) -
 
     base = read_settings(path) if path else preset(preset_name)
     return base.with_overrides(overrides)
-
-
-def _read_requests(path: Path | None, k: int) -> Iterator[tuple[int, Any]]:
-    """Requests with their line numbers."""
-    from exactk.data.requests import Request
-
-    if path is None or str(path) == "-":
-        name, stream = "stdin", sys.stdin
-    elif path.is_file():
-        name, stream = str(path), path.open(encoding="utf-8")
-    else:
-        raise DataError(f"{path}: there is no such file")
-    with stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            try:
-                written = json.loads(line)
-                if not isinstance(written, dict):
-                    raise InputError(f"expected an object, got {type(written).__name__}")
-                yield number, Request.from_dict(written, k)
-            except (ValueError, ExactKError) as error:
-                raise DataError(f"{name}, line {number}: {error}") from error
-
-
-def _chunks(requests: Iterator[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
-    while chunk := list(islice(requests, AT_ONCE)):
-        yield chunk
-
-
-def _answer(line: int, answer: Any) -> dict[str, Any]:
-    if isinstance(answer, ExactKError):
-        return {"line": line, "error": str(answer), "blocking": list(getattr(answer, "blocking", ()))}
-    return {"line": line, **answer.as_dict()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -54,11 +54,17 @@ def kept_file(path: Path, *inputs: Path | None) -> Iterator[TextIO]:
 
     A place that cannot be written, or is one of the inputs, is refused before any work is done.
     """
+    if path == Path("/dev/stdout"):  # opened anew, a file behind it would be written over
+        yield sys.stdout
+        return
     if path.is_dir():
         raise InputError(f"--out {path} is a folder; name a file in it")
     if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
-        with path.open("w", encoding="utf-8", newline="") as device:
-            yield device
+        try:
+            with path.open("w", encoding="utf-8", newline="") as device:
+                yield device
+        except OSError as error:
+            raise InputError(f"--out {path} cannot be written: {error.strerror or error}") from None
         return
     target = path.resolve()
     if not target.parent.is_dir():
@@ -107,11 +113,48 @@ def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: 
     Console(file=sys.stdout).print(table)
 
 
+FIGURES = {
+    "infeasible": "requests without any valid card, left out",
+    "rewards": "share of the list's rewards on the card",
+    "precision": "clicked item on the card (P@K)",
+    "hit_ratio": "overlap with the logged card (HR@K)",
+    "whole_card": "whole card recovered",
+    "value": "value: the model's estimate of a click",
+    "valid": "valid cards",
+    "true_value": "true value",
+    "share_of_optimum": "of the optimum",
+}
+
+
+def emit_figures(figures: Mapping[str, float], part: str) -> None:
+    """What a model scored, a table, and in plain words the figure that people ask for; unknown ones are left out."""
+    known = {name: value for name, value in figures.items() if value == value}
+    emit_table(
+        (f"figure on {part}", "value"), [(FIGURES.get(name, name), value) for name, value in known.items()]
+    )
+    if "precision" in known:
+        emit(f"clicked items on the card: {known['precision']:.1%} ({part}; all clicks of a list count)")
+    elif "rewards" in known:
+        emit(f"rewards on the card: {known['rewards']:.1%} ({part}; of all that a list brought)")
+    elif "whole_card" in known:
+        emit(f"whole cards recovered: {known['whole_card']:.1%} ({part}; no card was shown and passed over)")
+
+
+def column_lines(unread: Sequence[str], missing: Sequence[str], notes: Mapping[str, int]) -> Iterator[str]:
+    """What a person should know of the columns of requests."""
+    if missing:
+        yield f"missing: the model reads {', '.join(missing)}, and no request says it"
+    if unread:
+        yield f"not read by the model or a rule: {', '.join(unread)}"
+    for said, count in notes.items():
+        yield f"note, {count:,} times: {said}"
+
+
 def _figure(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:,.0f}" if value.is_integer() or abs(value) >= 10_000 else f"{value:.4g}"
     return str(value)
 
 

@@ -8,14 +8,15 @@ import typer
 
 from exactk.cli import app
 from exactk.cli.data import column_map
-from exactk.cli.output import ADDRESS, RAY, emit, emit_json, progress_bar
+from exactk.cli.output import ADDRESS, RAY, column_lines, emit, emit_json, progress_bar
 
 
 @app.command("score")
 def score(
     model: Path = typer.Argument(help="A model folder (exactk train)."),
     source: Path = typer.Argument(
-        help="Requests: a dataset folder, a Parquet or JSON-lines file, or a folder of such files."
+        help="Requests: Parquet, CSV or JSON lines (a row per candidate, or per request with lists), a folder of such, "
+        "or a dataset folder."
     ),
     out: Path = typer.Option(..., "--out", help="The folder of Parquet cards to write, or to resume."),
     columns: list[str] = typer.Option(
@@ -24,13 +25,13 @@ def score(
     candidates: Path | None = typer.Option(
         None, "--candidates", help="A file of item ids, one a line, offered to every user."
     ),
-    k: int | None = typer.Option(None, "--k", "-k", help="Items on a card; the rows' own, else the model's."),
+    k: int | None = typer.Option(
+        None, "--k", "-k", help="Items on a card, where a request does not say; the model's own by default."
+    ),
     skip_bad: bool = typer.Option(
         False, "--skip-bad", help="Count rows that cannot be used, and leave them out."
     ),
-    rows: int = typer.Option(
-        65_536, "--rows", help="Requests of a part: what a killed job may have to redo."
-    ),
+    rows: int = typer.Option(65_536, "--rows", help="Rows of a part: what a killed job may have to redo."),
     on_ray: bool = RAY,
     address: str | None = ADDRESS,
     workers: int = typer.Option(1, "--workers", help="Processes that score, with --ray."),
@@ -65,6 +66,8 @@ def score(
         f"written: {out} ({report.requests:,} requests in {report.parts} parts, {report.parts_before} made before; "
         f"{report.requests_per_second:,.0f} a second, {report.megabytes_most:,.0f} MB at most)"
     )
+    for line in column_lines(report.unread, report.missing, report.notes):
+        emit(line)
     if report.infeasible:
         emit(f"{report.infeasible:,} requests have no valid card; their column 'problem' says why")
     if report.bad:

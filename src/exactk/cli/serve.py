@@ -50,8 +50,7 @@ def serve(
     if log is not None:
         settings["log"] = log
     if on_ray:
-        from exactk.scale.cluster import Placement
-        from exactk.scale.deployment import serve_until_stopped
+        from exactk.scale.cluster import Placement, serve_until_stopped
         from exactk.serving.settings import Settings, read_key_hashes
 
         chosen = Settings(model=model and model.absolute(), key_hashes=read_key_hashes(keys), **settings)

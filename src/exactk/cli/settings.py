@@ -32,7 +32,7 @@ def settings(
 
 def listed(preset_name: str | None = None) -> list[dict[str, Any]]:
     """All settings with default, values and meaning; with a preset, those it changes, and to what."""
-    from exactk.data.world.config import WorldConfig
+    from exactk.data.world.recipe import WorldConfig
     from exactk.serving.settings import Settings
     from exactk.settings.config import Budget, Config
     from exactk.settings.presets import preset

@@ -5,18 +5,15 @@ The reading and solving live in `exactk.problem.solving_file`; this file shows o
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import emit, emit_json, emit_table, kept_file, plain, progress_bar, talk
-from exactk.errors import InputError
+from exactk.cli.cards import kept_cards
+from exactk.cli.output import emit, emit_json, emit_table, progress_bar, talk
 
 if TYPE_CHECKING:
     from exactk.problem.solving_file import Solved
@@ -70,15 +67,18 @@ def solve(
         progress = stack.enter_context(progress_bar("solving", size))
         constraints = load_rules(rules) if rules else None
         answers = solve_file(file, k, constraints, score, progress, text_ids, **settings)
-        if out is not None:
-            answers = _kept(answers, out, file, rules)
+        keep = stack.enter_context(kept_cards(out, file, rules)) if out is not None else None
         shown: list[Solved] = []
         count = failed = 0
         for answer in answers:
+            if keep is not None:
+                keep(answer.as_dict())
             count += 1
             failed += answer.error is not None
             if as_json or len(shown) < SHOWN:
                 shown.append(answer)
+    if out is not None:
+        talk(f"written: {out}")
     if as_json:
         emit_json({"cards": [answer.as_dict() for answer in shown], "requests": count, "infeasible": failed})
     elif out is None or count <= SHOWN:
@@ -88,41 +88,6 @@ def solve(
     if failed:
         talk(f"{failed} of {count} requests have no card")
         raise typer.Exit(2)
-
-
-def _kept(answers: Iterator[Solved], out: Path, *inputs: Path | None) -> Iterator[Solved]:
-    """Write each answer as it is found, as JSON lines or, into a file ending in .csv, as a row for each item."""
-    if out.suffix not in (".jsonl", ".ndjson", ".csv", ""):
-        raise InputError(f"--out {out}: cards are kept as .jsonl or .csv, not {out.suffix}")
-    with kept_file(out, *inputs) as lines:
-        write = _csv_writer(lines) if out.suffix == ".csv" else _json_writer(lines)
-        for answer in answers:
-            write(answer)
-            yield answer
-    talk(f"written: {out}")
-
-
-def _json_writer(lines: TextIO) -> Callable[[Solved], object]:
-    return lambda answer: lines.write(json.dumps(plain(answer.as_dict()), ensure_ascii=False) + "\n")
-
-
-CSV_COLUMNS = ("request_id", "card", "item_id", "position", "value", "bound", "optimal", "relaxed", "error")
-
-
-def _csv_writer(lines: TextIO) -> Callable[[Solved], object]:
-    """A row for each item of each card (card 1 is the best), one with the error where there is no card."""
-    writer = csv.writer(lines)
-    writer.writerow(CSV_COLUMNS)
-
-    def write(answer: Solved) -> None:
-        if answer.error is not None:
-            writer.writerow([answer.request_id, *[None] * 7, answer.error])
-        for rank, card in enumerate(answer.cards, start=1):
-            figures = (card.value, card.bound, card.optimal, "; ".join(card.relaxed), None)
-            for item, position in zip(card.items, card.positions, strict=True):
-                writer.writerow([answer.request_id, rank, item, position, *figures])
-
-    return write
 
 
 def _show(answers: list[Solved], explain: bool) -> None:

@@ -6,6 +6,7 @@ missing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from jaxtyping import Float32, Int32
 
 from exactk.data.categories import CategoryCoder, categories_table, category_lists, category_texts
 from exactk.data.matrices import MatrixWriter, mapped_matrix
-from exactk.data.roles import Columns
+from exactk.data.roles import MEASURED, Columns
 from exactk.data.table import combine, flatten
 from exactk.errors import DataError
+from exactk.problem.rules.decimals import as_written
 
 NUMBERS, CATEGORIES, VALUES = "candidate_numbers.npy", "candidate_categories.npy", "candidate_values.parquet"
 
@@ -126,3 +128,22 @@ class CandidateColumns:
                     f"{folder / name} has {len(matrix)} rows, the impressions {num_candidates} candidates"
                 )
         return held
+
+    def said(self, first: int, last: int, measures: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """What the log says of candidates first to last - 1, by name, as it was written; nothing where missing.
+
+        Of score, position and reward only the `measures` asked for.
+        """
+        wanted = [name for name in self.number_names if name not in MEASURED or name in measures]
+        rows: list[dict[str, Any]] = [{} for _ in range(first, last)]
+        for name in wanted:
+            column = self.numbers[first:last, self.number_names.index(name)]
+            for row, value in zip(rows, as_written(column).tolist(), strict=True):
+                if value == value:  # NaN is missing
+                    row[name] = int(value) if value.is_integer() else value
+        for place, name in enumerate(self.category_names):
+            values = self.values[name]
+            for row, code in zip(rows, self.categories[first:last, place].tolist(), strict=True):
+                if code:
+                    row[name] = values[code - 1]
+        return rows

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
 from exactk.data.dataset import Dataset
 from exactk.data.fitted import FittedColumns
 from exactk.data.item_columns import ItemColumns
-from exactk.data.table import canonical, combine, flatten
+from exactk.data.table import RowLookup, canonical, combine, flatten, is_list
 from exactk.errors import DataError
 
 
@@ -49,6 +49,10 @@ class Catalogue:
             return list(map(rows.__getitem__, item_ids))  # nearly always all are known
         except (KeyError, TypeError):
             return [rows.get(item_id, -1) if _is_id(item_id) else -1 for item_id in item_ids]
+
+    def rows_of(self, item_ids: pa.Array) -> Int64[np.ndarray, "R"]:
+        """The row of each id of a column."""
+        return self._item_lookup(item_ids)
 
     def user_row(self, user_id: Any) -> int:
         """The row of one user."""
@@ -85,6 +89,10 @@ class Catalogue:
         return _features(self.users)
 
     @cached_property
+    def _item_lookup(self) -> RowLookup:
+        return RowLookup(self.item_ids)
+
+    @cached_property
     def _item_row(self) -> dict[Any, int]:
         return {item_id: row for row, item_id in enumerate(self.items["item_id"].to_pylist())}
 
@@ -93,9 +101,9 @@ class Catalogue:
         return {user_id: row for row, user_id in enumerate(self.users["user_id"].to_pylist())}
 
     def save(self, folder: Path | str) -> None:
-        """Write items.parquet and users.parquet into an existing folder."""
+        """Write items.parquet and users.parquet into an existing folder; what was read from there is written alike."""
         for name, table in (("items", self.items), ("users", self.users)):
-            pq.write_table(table, Path(folder) / f"{name}.parquet", compression="zstd")
+            pq.write_table(_bare(table), Path(folder) / f"{name}.parquet", compression="zstd")
 
     @classmethod
     def load(cls, folder: Path | str) -> Catalogue:
@@ -105,9 +113,15 @@ class Catalogue:
                 pq.read_table(Path(folder) / f"{name}.parquet", memory_map=True)
                 for name in ("items", "users")
             )
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
             raise DataError(f"{folder} holds no catalogue: {error}") from error
         return cls(canonical(items, "items"), canonical(users, "users"))
+
+
+def _bare(table: pa.Table) -> pa.Table:
+    """The same columns without what a file told of them: numbers of fields, names of the members of lists."""
+    kinds = [pa.list_(kind.value_type) if is_list(kind) else kind for kind in table.schema.types]
+    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
 
 
 def _is_id(value: Any) -> bool:

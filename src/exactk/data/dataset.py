@@ -107,11 +107,16 @@ class Dataset:
 
     def rolling_counts(self) -> RollingCounts | None:
         """The counts after the last row of this view, for a service to go on from; None where the log keeps none."""
-        names = self.folder.names.rolling
-        if not names:
+        folder = self.folder
+        if not folder.rolling:
             return None
-        ids = (self.folder.item_ids.to_pylist(), self.folder.user_ids.to_pylist())
-        return counts_at_end(self.folder.index, names, self.rows).with_ids(*ids)
+        before, moment = folder.counts_before, folder.index.timestamp[self.rows]
+        known = before is not None and before.as_of is not None and folder.counts_microseconds
+        rows = self.rows[moment > before.as_of] if known and before is not None else self.rows
+        counts = counts_at_end(folder.index, folder.rolling, rows)
+        counts.with_ids(folder.item_ids.to_pylist(), folder.user_ids.to_pylist())
+        counts.as_of = int(moment.max()) if len(moment) and folder.counts_microseconds else None
+        return counts if before is None else counts.plus(before)
 
     @property
     def rules(self) -> ItemRules | None:

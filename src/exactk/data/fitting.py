@@ -44,7 +44,7 @@ def fitted_columns(
     values = folder.names.values
     return FittedColumns(
         columns=columns,
-        rolling=folder.names.rolling,
+        rolling=folder.rolling,
         candidate_numbers=FittedNumbers.fitted(
             (*columns.candidate.numbers, *folder.names.rolling), candidate
         ),

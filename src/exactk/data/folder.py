@@ -19,7 +19,9 @@ from exactk.data.candidates import CandidateColumns
 from exactk.data.hashing import keys_of_column
 from exactk.data.index import check_files, open_index
 from exactk.data.logged_columns import LoggedColumns
-from exactk.data.roles import Columns
+from exactk.data.roles import SENT_MEASURES, Columns
+from exactk.data.rolling import FILE as COUNTS
+from exactk.data.rolling import RollingCounts
 from exactk.data.rules import ItemRules
 from exactk.data.table import FILES, Meta, combine
 from exactk.data.vocabulary import Scaling, Vocabulary
@@ -39,6 +41,24 @@ class Folder:
         self.has_graphs = len(self.index.graph) > 0
         self.has_propensity = bool(np.isfinite(self.index.propensity).any())
         self._bound: tuple[Vocabulary, np.ndarray, np.ndarray, LoggedColumns] | None = None
+
+    @property
+    def rolling(self) -> tuple[str, ...]:
+        """The counts so far among the candidates' numbers: those computed here, and those the log had with it."""
+        named = self.columns.rolling or ()
+        logged = (name for name in named if name in self.columns.candidate.numbers)
+        return (*self.names.rolling, *logged)
+
+    @cached_property
+    def counts_before(self) -> RollingCounts | None:
+        """What had been counted before the log began; None where it is all there is."""
+        return RollingCounts.load(self.path) if COUNTS in self.meta.checksums else None
+
+    @cached_property
+    def counts_microseconds(self) -> bool:
+        """Whether timestamps are dates and times, so that one can tell which moment they are."""
+        schema = pq.read_schema(self.path / FILES["impressions"])
+        return "timestamp" in schema.names and pa.types.is_timestamp(schema.field("timestamp").type)
 
     @cached_property
     def candidate_columns(self) -> CandidateColumns:
@@ -106,6 +126,33 @@ class Folder:
         back = np.empty(len(rows), np.int64)
         back[np.argsort(rows, kind="stable")] = np.arange(len(rows))
         return table if (np.diff(rows) >= 0).all() else table.take(pa.array(back))
+
+    def with_columns(self, impressions: pa.Table, first_row: int) -> pa.Table:
+        """Impressions from this row on with what is known of their candidates beside them, as a log of lists has it."""
+        index, held = self.index, self.candidate_columns
+        start = index.candidate_start[first_row : first_row + len(impressions) + 1]
+        offsets = pa.array(start - start[0], pa.int32())
+        own = slice(int(start[0]), int(start[-1]))
+        columns = dict(zip(held.number_names, held.numbers[own].T, strict=True))
+        columns |= dict(zip(self.names.rolling, index.rolling[own].T, strict=True))
+        for f, name in enumerate(held.category_names):
+            columns[name] = pa.array([None, *held.values[name]], pa.string()).take(
+                pa.array(held.categories[own, f])
+            )
+        for name, values in columns.items():
+            flat = values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))
+            impressions = impressions.append_column(name, pa.ListArray.from_arrays(offsets, flat))
+        return impressions
+
+    def candidates_said(self, row: int) -> list[dict[str, Any]]:
+        """What the log says of each candidate of a row, counts so far included, as a request would say it."""
+        first, last = (int(at) for at in self.index.candidate_start[row : row + 2])
+        said = self.candidate_columns.said(first, last, SENT_MEASURES)
+        counts = self.index.rolling[first:last].tolist() if self.names.rolling else [[]] * len(said)
+        return [
+            one | dict(zip(self.names.rolling, so_far, strict=True))
+            for one, so_far in zip(said, counts, strict=True)
+        ]
 
     def batch(
         self, rows: Int64[np.ndarray, "B"], vocabulary: Vocabulary, own_rules: ItemRules | None = None

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Float64, Int8, Int32, Int64, UInt8
 
+from exactk.atomic import draft_folder
 from exactk.data.categories import CategoryCoder, category_texts
 from exactk.data.logs.coding import Coder
 from exactk.data.roles import Columns
@@ -95,28 +95,35 @@ def open_index(folder: Path, meta: Meta, verify: bool = False) -> tuple[Index, I
     ).hexdigest()[:16]
     homes = [folder / ".index" / key, _user_cache() / key]
     for home in homes:
-        if (home / "index.json").is_file():
+        if _is_there(home):
             held = _read_description(home)
             if verify or held.stamps != _stamps(folder, meta):
                 check_sums(folder, meta)
             return _mapped(home, held.arrays), held.names
     check_sums(folder, meta)
+    reason: OSError | None = None
     for home in homes:
         try:
             home.parent.mkdir(parents=True, exist_ok=True)
-            draft = Path(tempfile.mkdtemp(prefix=key, suffix=".part", dir=home.parent))
-        except OSError:  # a read-only folder: keep the index with the user's other caches
+            draft = draft_folder(home)
+            try:
+                _build(folder, meta, draft)
+                _place(draft, home)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+        except OSError as error:  # read-only or full: keep the index with the user's other caches
+            reason = error
             continue
-        try:
-            _build(folder, meta, draft)
-            _place(draft, home)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
         held = _read_description(home)
         return _mapped(home, held.arrays), held.names
     raise DataError(
-        f"no place to keep the index of {folder}: neither it nor {homes[-1].parent} can be written"
+        f"no place to keep the index of {folder}: neither it nor {homes[-1].parent} can be written ({reason})"
     )
+
+
+def _is_there(home: Path) -> bool:
+    """Whether an index lies there that may be read."""
+    return os.access(home / "index.json", os.R_OK)
 
 
 def check_files(folder: Path, meta: Meta) -> None:
@@ -134,7 +141,7 @@ def check_files(folder: Path, meta: Meta) -> None:
             continue  # a matrix says its shape where it is mapped
         try:
             rows = pq.read_metadata(path).num_rows
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is damaged: {error}") from error
         if rows != recorded["rows"]:
             raise DataError(f"{path} is damaged: {rows} rows, {recorded['rows']} were written")
@@ -174,12 +181,12 @@ def _read_description(home: Path) -> _Description:
 
 
 def _place(draft: Path, home: Path) -> None:
-    if home.is_dir() and not (home / "index.json").is_file():  # what is left of one that was damaged
+    if home.is_dir() and not _is_there(home):  # what is left of one that was damaged
         shutil.rmtree(home, ignore_errors=True)
     try:
         draft.rename(home)
     except OSError:
-        if not (home / "index.json").is_file():  # else another process was faster; its index is as good
+        if not _is_there(home):  # else another process was faster; its index is as good
             raise
 
 

@@ -18,7 +18,7 @@ from exactk.data.fitted import FittedCategories, FittedColumns
 from exactk.data.index import Index, IndexNames
 from exactk.data.item_columns import ItemColumns
 from exactk.data.pairs import PairInputs, pair_values
-from exactk.data.roles import Columns, PairFeature
+from exactk.data.roles import SENT_MEASURES, Columns, PairFeature
 from exactk.errors import DataError
 
 
@@ -35,6 +35,7 @@ class LoggedColumns:
         items: pa.Table,
     ) -> None:
         self.fitted, self.index, self.candidates, self._items = fitted, index, candidates, items
+        self._measured = columns.measured
         self._number_places = _places(
             fitted.candidate_numbers.names, (*candidates.number_names, *names.rolling), "candidate number"
         )
@@ -66,9 +67,11 @@ class LoggedColumns:
             found["candidate_numbers"] = _gathered(
                 start, counts, N, self.candidates.numbers, index.rolling, self._number_places
             )
-        for name in self.candidates.number_names[len(self.candidates.number_names) - len(fitted.measured) :]:
+        for name in self._measured:
             place = np.array([self.candidates.number_names.index(name)])
             found[name] = _gathered(start, counts, N, self.candidates.numbers, index.rolling, place)[..., 0]
+        for name in set(SENT_MEASURES) & {*fitted.measured.names} - {*self._measured}:
+            found[name] = np.full((len(rows), N), np.nan, np.float32)  # this log does not keep it
         codes = _gathered_codes(start, counts, N, self.candidates.categories)
         if self._recodes:
             held = [
@@ -157,7 +160,7 @@ def _recoded(
 
 def _looked_up(
     codes: Int32[np.ndarray, "B C"], tables: list[tuple[int, Int32[np.ndarray, "_"]]]
-) -> Int32[np.ndarray, "B C"]:
+) -> Int32[np.ndarray, "B G"]:
     return np.stack([table[codes[:, place]] for place, table in tables], -1).astype(np.int32)
 
 

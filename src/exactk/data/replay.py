@@ -57,7 +57,7 @@ def rates_so_far(index: Index) -> Float32[np.ndarray, "C"] | None:
 
 
 def counts_at_end(index: Index, names: tuple[str, ...], rows: Int64[np.ndarray, "R"]) -> RollingCounts:
-    """The counts after these rows: where a service goes on from."""
+    """The counts after these rows: where a service goes on from; by row of the folder's items and users."""
     return _replayed(index, names, np.empty((0, len(names)), np.float32), rows)
 
 

@@ -6,9 +6,9 @@ row, which -1 finds, stands for every item that the catalogue lacks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +18,19 @@ from exactk.data.catalogue import Catalogue
 from exactk.data.request_columns import RequestColumns, set_numbers
 from exactk.data.requests import Request
 from exactk.data.rolling import RollingCounts
-from exactk.data.sheet import NOT_SENT, RequestSheet, sheet_of
+from exactk.data.sent import NOT_SENT, number_of
+from exactk.data.sheet import RequestSheet, sheet_of
 from exactk.data.vocabulary import Scaling, Vocabulary
 from exactk.errors import InputError
 from exactk.problem.batch import Batch
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import absent_values
-from exactk.problem.rules.constraints import AtMost, Constraints, Distinct
+from exactk.problem.rules.constraints import AtMost, Constraints, Distinct, TitleDistance
 from exactk.problem.ties import tie_keys
+
+if TYPE_CHECKING:
+    from exactk.data.title_verdicts import TitleVerdicts
 
 NO_CATALOGUE = Catalogue(
     pa.table({"item_id": pa.array([], pa.string())}), pa.table({"user_id": pa.array([], pa.string())})
@@ -64,6 +68,17 @@ class RequestBuilder:
         self.catalogue = catalogue or NO_CATALOGUE
         self.columns = RequestColumns(vocabulary.columns, self.catalogue)
         self._rule_tables: dict[str, RuleTable] = {}
+        self._settled: dict[TitleDistance, TitleVerdicts] = {}
+
+    def settle_titles(self, rules: Constraints) -> None:
+        """Compare all titles of the catalogue once; seconds for thousands, worth it where requests outnumber items."""
+        # Imported here so that rules without titles need no rapidfuzz.
+        from exactk.data.title_verdicts import TitleVerdicts
+
+        for rule in rules.rules:
+            if isinstance(rule, TitleDistance) and rule not in self._settled:
+                verdicts = TitleVerdicts.of(rule, self.catalogue)
+                self._settled |= {} if verdicts is None else {rule: verdicts}
 
     def batch(
         self,
@@ -103,12 +118,15 @@ class RequestBuilder:
         sheet = sheet_of([request], self.catalogue)
         return {"item_id": sheet.ids} | {name: self._values(sheet, name) for name in fields}
 
-    def unread(self, request: Request, fields: Sequence[str] = ()) -> list[str]:
+    def unread(
+        self, of_candidates: Iterable[str], of_request: Iterable[str], fields: Sequence[str] = ()
+    ) -> list[str]:
         """Names that came along and that neither the model nor these rules read."""
-        sent = frozenset().union(*request.attributes.values()) if request.attributes else frozenset()
-        of_items = sent.difference(self.item_names, fields) if sent else sent
-        of_request = [name for name in request.context if name not in self._context_names]
-        return sorted({*of_items, *of_request})
+        known = self.item_names.union(fields)
+        return sorted(
+            {name for name in of_candidates if name not in known}
+            | {name for name in of_request if name not in self.context_names}
+        )
 
     @cached_property
     def item_index(self) -> Int64[np.ndarray, "I"]:
@@ -132,11 +150,12 @@ class RequestBuilder:
     def item_names(self) -> frozenset[str]:
         """What the model reads of a candidate or of its item, and what is kept of an item anyway."""
         fitted = self.vocabulary.columns
-        known = (*self.columns.candidate_names, *fitted.columns.item.names, *fitted.item_numbers.names)
+        known = (*self.columns.candidate_names, *fitted.columns.item.names)
         return frozenset((*known, "item_id", "features", "title", "category"))
 
     @cached_property
-    def _context_names(self) -> frozenset[str]:
+    def context_names(self) -> frozenset[str]:
+        """What the model reads of a request as a whole, and of its user."""
         columns = self.vocabulary.columns.columns
         return frozenset((*columns.context.names, *columns.user.names))
 
@@ -144,11 +163,12 @@ class RequestBuilder:
         return np.array([self.vocabulary.user_index(user) for user in sheet.users], np.int64)
 
     def _items(self, sheet: RequestSheet) -> Int64[np.ndarray, "B N"]:
-        index: np.ndarray = self.item_index[sheet.row]
         expected = self.vocabulary.item_type
-        for b, candidates in enumerate(sheet.listed):
-            if not sheet.all_known or (expected is not None and {*map(type, candidates)} != {expected}):
-                index[b, : len(candidates)] = self.vocabulary.item_index(candidates)
+        if sheet.all_known and (expected is None or sheet.candidates.fit(expected)):
+            known: np.ndarray = self.item_index[sheet.row]
+            return known
+        index = np.zeros(sheet.row.shape, np.int64)
+        index[sheet.present] = sheet.candidates.indices(self.vocabulary)
         return index
 
     def _asked(
@@ -156,6 +176,8 @@ class RequestBuilder:
     ) -> tuple[Requests, Int64[np.ndarray, "B N"]]:
         """What decides validity, and what settles ties. Rows stand for ids as long as nothing is wrong."""
         rules.refuse_functions_of_cards()
+        settled = self._settled_rules(sheet, rules)
+        rules = Constraints.of([rule for rule in rules.rules if rule not in settled])
         reads_ids = "item_id" in rules.fields or any(not rule.fields for rule in rules.rules)
         wishes = sheet.include is not None or sheet.exclude is not None
         by_row = sheet.all_known and not wishes and not reads_ids
@@ -178,8 +200,26 @@ class RequestBuilder:
             if by_row:
                 asked(sheet.ids)  # says the same of the caller's ids
             raise
-        keys = self._tie_keys[sheet.row] if sheet.all_known else tie_keys(sheet.ids)
+        for verdicts in settled.values():
+            verdicts.part_near(sheet.row, found.graph)
+        if sheet.all_known:
+            keys = self._tie_keys[sheet.row]
+        else:
+            keys = np.zeros(sheet.row.shape, np.int64)
+            keys[sheet.present] = sheet.candidates.tie_keys()
         return found, np.where(found.present, keys, 0)
+
+    def _settled_rules(self, sheet: RequestSheet, rules: Constraints) -> dict[TitleDistance, TitleVerdicts]:
+        """The rules on titles that need not be asked of these requests."""
+        if not self._settled or not sheet.all_known:
+            return {}
+        return {
+            rule: self._settled[rule]
+            for rule in rules.rules
+            if isinstance(rule, TitleDistance)
+            and rule in self._settled
+            and rule.field not in sheet.sent.names
+        }
 
     def _values(self, sheet: RequestSheet, name: str) -> np.ndarray:
         """A column of candidates as rules read it; None where nobody knows."""
@@ -230,8 +270,10 @@ class RequestBuilder:
             for at, b in enumerate(told):
                 if b in sent:
                     raw[at] = _sent(sent[b], len(scaling), f"request {b}: user_features")
-            values = {name: [sheet.contexts[b].get(name, NOT_SENT) for b in told] for name in names}
-            set_numbers(raw, names, values)
+                held = sheet.contexts[b]
+                for f, name in enumerate(names):
+                    if name in held:
+                        raw[at, f] = number_of(held[name], f"request {b}: {name}")
             scaled[told] = scaling(raw)
         return scaled
 
@@ -241,7 +283,7 @@ class RequestBuilder:
         if scaling is None or self.item_features is None:
             return None, False
         scaled: np.ndarray = self.item_features[sheet.row]
-        names = [name for name in self.vocabulary.columns.item_numbers.names if name in sheet.sent.names]
+        names = [name for name in self.columns.item_numbers if name in sheet.sent.names]
         if not names and "features" not in sheet.sent.names:
             return scaled, False
         sent, row = sheet.sent, sheet.row.reshape(-1)[sheet.sent.places]
@@ -250,9 +292,8 @@ class RequestBuilder:
             for at, value in enumerate(sent.values("features")):
                 if value is not NOT_SENT and value is not None:
                     raw[at] = _sent(value, len(scaling), sent.label("features", at))
-        set_numbers(
-            raw, self.vocabulary.columns.item_numbers.names, {name: sent.values(name) for name in names}
-        )
+        numbers = {name: sent.said_numbers(name) for name in names}
+        set_numbers(raw, self.vocabulary.columns.item_numbers.names, numbers)
         scaled.reshape(-1, len(scaling))[sent.places] = scaling(raw)
         return scaled, True
 

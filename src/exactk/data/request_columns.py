@@ -6,8 +6,7 @@ Knows a sheet of requests and a vocabulary's columns, no log; the same values gi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +18,13 @@ from exactk.data.fitted import FittedCategories, FittedColumns
 from exactk.data.item_columns import ItemColumns, value_hashes
 from exactk.data.logged_columns import gap_levels
 from exactk.data.pairs import PairInputs, pair_values
+from exactk.data.roles import SENT_MEASURES
 from exactk.data.rolling import RollingCounts
-from exactk.data.sheet import NOT_SENT, RequestSheet, numbers_of
+from exactk.data.sent import NOT_SENT, SaidNumbers, numbers_of
+from exactk.data.sheet import RequestSheet
 from exactk.errors import InputError
 
-SENT_MEASURES = ("score", "position")  # a reward is known only afterwards
+CategoryColumn: TypeAlias = "list[str | None] | pa.Array"  # of candidates; few as a list, many as a column
 
 
 class RequestColumns:
@@ -32,15 +33,22 @@ class RequestColumns:
     def __init__(self, fitted: FittedColumns, known: Catalogue) -> None:
         self.fitted, self._known = fitted, known
         self._of_items = bool(len(fitted.item_categories) or fitted.vector_size or fitted.pair_features)
-        self._item_names = frozenset(fitted.columns.item.names)
+        # A name that candidates and items share, as a price now and the usual one, is said of the candidate.
+        own = {*fitted.candidate_numbers.names, *fitted.candidate_categories.names}
+        item = fitted.columns.item
+        self.item_numbers = tuple(name for name in fitted.item_numbers.names if name not in own)
+        self._item_names = tuple(
+            name for name in (*item.categories, *item.texts, *item.vectors) if name not in own
+        )
         self._items: ItemColumns | None = None
 
     @property
     def candidate_names(self) -> tuple[str, ...]:
         """What may be said of a candidate in a request; of the item itself, see `item_names`."""
         fitted = self.fitted
-        measures = (name for name in SENT_MEASURES if name in fitted.measured.names)
-        return (*fitted.candidate_numbers.names, *fitted.candidate_categories.names, *measures)
+        measures = [name for name in SENT_MEASURES if name in fitted.measured.names]
+        logged = [fitted.columns.roles[name] for name in measures if name in fitted.columns.roles]
+        return (*fitted.candidate_numbers.names, *fitted.candidate_categories.names, *measures, *logged)
 
     def arrays(self, sheet: RequestSheet, counts: RollingCounts | None = None) -> dict[str, np.ndarray]:
         """Fields of a batch by name, only those the vocabulary has columns for."""
@@ -52,7 +60,9 @@ class RequestColumns:
         if len(fitted.candidate_numbers):
             found["candidate_numbers"] = self._candidate_numbers(sheet, counts)
         for name in (name for name in SENT_MEASURES if name in fitted.measured.names):
-            found[name] = _sent_numbers(sheet, (name,))[..., 0]
+            logged = fitted.columns.roles.get(name, name)  # the log may call it otherwise
+            spelled = name if name in sheet.sent.names else logged
+            found[name] = _sent_numbers(sheet, (spelled,))[..., 0]
         texts = [_sent_texts(sheet, name) for name in fitted.candidate_categories.names]
         if texts:
             found["candidate_categories"] = _coded(fitted.candidate_categories, texts).reshape(*shape, -1)
@@ -86,7 +96,7 @@ class RequestColumns:
             return numbers
         kept = [counts.names.index(name) for name in rolling]
         places = [names.index(name) for name in rolling]
-        for b, candidates in enumerate(sheet.listed):
+        for b, candidates in enumerate(sheet.candidates.lists):
             own = numbers[b, : len(candidates)][:, places]
             if np.isnan(own).any():
                 rolled = counts.lookup(sheet.users[b], candidates)[:, kept]
@@ -110,28 +120,48 @@ class RequestColumns:
             read = self._known.item_columns(self.fitted)
             size = len(self._known.items)
             self._items = read.taken(np.append(np.arange(size), -1))  # the last row is the unknown item's
-        if self._item_names.isdisjoint(sheet.sent.names):
-            return self._items, sheet.row
-        values = {
-            name: sheet.sent.values(name)
-            for name in self.fitted.columns.item.names
-            if name in sheet.sent.names
-        }
-        told = np.zeros(len(sheet.sent.places), bool)
+        sent = sheet.sent
+        values = {name: sent.values(name) for name in self._item_names if name in sent.names}
+        numbers = {name: sent.said_numbers(name) for name in self.item_numbers if name in sent.names}
+        said = np.zeros(len(sent.places), bool)
         for held in values.values():
-            told |= [value is not NOT_SENT for value in held]
-        which = np.flatnonzero(told)
-        flat = sheet.row.reshape(-1)
-        items = self._items.taken(np.where(flat < 0, len(self._known.items), flat))
-        row = np.arange(len(flat))
-        places = sheet.sent.places[which]
-        row[places] = len(flat) + np.arange(len(places))
+            said |= [value is not NOT_SENT for value in held]
+        for told in numbers.values():
+            said[told.at] = True
+        which, flat = np.flatnonzero(said), sheet.row.reshape(-1)
+        if not len(which):
+            return self._items, sheet.row
+        unknown = len(self._known.items)
+        code = sent.alike([*values, *numbers])[which] * (unknown + 1) + flat[sent.places[which]] + 1
+        _, first, copies = np.unique(code, return_index=True, return_inverse=True)
+        kept = which[first]
+        known_row = flat[sent.places[kept]]
         own = self._sent_items(
-            {name: [held[at] for at in which.tolist()] for name, held in values.items()}, flat[places]
+            {name: [held[at] for at in kept.tolist()] for name, held in values.items()},
+            self._sent_features(numbers, flat[sent.places])[kept],
+            known_row,
         )
+        row = np.arange(len(flat))
+        row[sent.places[which]] = len(flat) + copies
+        items = self._items.taken(np.where(flat < 0, unknown, flat))
         return items.followed_by(own), row.reshape(sheet.row.shape)
 
-    def _sent_items(self, values: Mapping[str, list[Any]], rows: Int64[np.ndarray, "S"]) -> ItemColumns:
+    def _sent_features(
+        self, numbers: Mapping[str, SaidNumbers], rows: Int64[np.ndarray, "S"]
+    ) -> Float32[np.ndarray, "S F"]:
+        names, known = self.fitted.item_numbers.names, self._known.item_features
+        features = np.full((len(rows), len(names)), np.nan, np.float32)
+        if known.shape[1] == len(names):
+            features[rows >= 0] = known[rows[rows >= 0]]
+        set_numbers(features, names, numbers)
+        return features
+
+    def _sent_items(
+        self,
+        values: Mapping[str, list[Any]],
+        features: Float32[np.ndarray, "S F"],
+        rows: Int64[np.ndarray, "S"],
+    ) -> ItemColumns:
         """Items of which something was sent, as rows of a table of their own."""
         fitted, known = self.fitted, self._known
         columns: dict[str, pa.Array] = {}
@@ -146,10 +176,6 @@ class RequestColumns:
                 columns[name] = pa.array([category_text(value, name) for value in merged], pa.string())
             else:
                 columns[name] = _sent_column(name, merged, name in item.vectors)
-        features = np.full((len(rows), len(fitted.item_numbers)), np.nan, np.float32)
-        if known.item_features.shape[1] == features.shape[1]:
-            features[rows >= 0] = known.item_features[rows[rows >= 0]]
-        set_numbers(features, fitted.item_numbers.names, values)
         table = pa.table(columns) if columns else pa.table({"item_id": pa.nulls(len(rows))})
         return ItemColumns.of(table, fitted, features)
 
@@ -157,14 +183,14 @@ class RequestColumns:
         self,
         items: ItemColumns,
         row: Int64[np.ndarray, "B N"],
-        texts: list[list[str | None]],
+        texts: list[CategoryColumn],
         present: Bool[np.ndarray, "B N"],
         found: dict[str, np.ndarray],
     ) -> Float32[np.ndarray, "B N N P"]:
         fitted = self.fitted
         inputs = PairInputs(
             codes={name: held[row] for name, held in items.hashes.items()}
-            | {name: value_hashes(pa.array(column, pa.string())).reshape(row.shape)
+            | {name: value_hashes(_as_column(column)).reshape(row.shape)
                for name, column in zip(fitted.candidate_categories.names, texts, strict=True)},
             vectors={name: found["item_vectors"][..., part] for name, part in fitted.vector_slices.items()},
             levels={name: held[row] for name, held in items.levels.items()}
@@ -176,17 +202,12 @@ class RequestColumns:
 
 
 def set_numbers(
-    raw: Float32[np.ndarray, "S F"], names: Sequence[str], values: Mapping[str, Sequence[Any]]
+    raw: Float32[np.ndarray, "S F"], names: Sequence[str], numbers: Mapping[str, SaidNumbers]
 ) -> None:
-    """Set those numbers that were sent by name, row by row."""
+    """Set those numbers that were sent by name, entry by entry."""
     for f, name in enumerate(names):
-        if name in values:
-            told = [at for at, value in enumerate(values[name]) if value is not NOT_SENT]
-            raw[told, f] = numbers_of([values[name][at] for at in told], partial(_named, name))
-
-
-def _named(name: str, _: int) -> str:
-    return name
+        if name in numbers:
+            raw[numbers[name].at, f] = numbers[name].numbers
 
 
 def _sent_numbers(sheet: RequestSheet, names: Sequence[str]) -> Float32[np.ndarray, "B N F"]:
@@ -197,25 +218,19 @@ def _sent_numbers(sheet: RequestSheet, names: Sequence[str]) -> Float32[np.ndarr
     return out.reshape(*sheet.present.shape, len(names))
 
 
-def _sent_texts(sheet: RequestSheet, name: str) -> list[str | None]:
+def _sent_texts(sheet: RequestSheet, name: str) -> CategoryColumn:
     """A category of all candidates of all requests end to end."""
+    if name not in sheet.sent.names:
+        return pa.nulls(sheet.present.size, pa.string())
+    texts = sheet.sent.texts(name)
+    if isinstance(texts, pa.Array):
+        at = np.full(sheet.present.size, -1)
+        at[sheet.sent.places] = np.arange(len(texts))
+        return texts.take(pa.array(at, mask=at < 0))
     column: list[str | None] = [None] * sheet.present.size
-    if name in sheet.sent.names:
-        for at, (place, value) in enumerate(
-            zip(sheet.sent.places.tolist(), sheet.sent.values(name), strict=True)
-        ):
-            if value is not NOT_SENT:
-                column[place] = value if type(value) is str and value else _text(value, name, sheet, at)
+    for place, text in zip(sheet.sent.places.tolist(), texts, strict=True):
+        column[place] = text
     return column
-
-
-def _text(value: Any, name: str, sheet: RequestSheet, at: int) -> str | None:
-    try:
-        return category_text(value, name)
-    except InputError:
-        raise InputError(
-            f"{sheet.sent.label(name, at)} must be text, a whole number or a flag, got {value!r:.80}"
-        ) from None
 
 
 def _context_numbers(sheet: RequestSheet, name: str) -> Float32[np.ndarray, "B"]:
@@ -228,9 +243,16 @@ def _context_texts(sheet: RequestSheet, name: str) -> list[str | None]:
     ]
 
 
-def _coded(categories: FittedCategories, columns: list[list[str | None]]) -> Int32[np.ndarray, "R C"]:
-    codes = [categories.few_codes(f, column) for f, column in enumerate(columns)]
+def _coded(categories: FittedCategories, columns: Sequence[CategoryColumn]) -> Int32[np.ndarray, "R C"]:
+    codes = [
+        categories.codes(f, column) if isinstance(column, pa.Array) else categories.few_codes(f, column)
+        for f, column in enumerate(columns)
+    ]
     return np.array(codes, np.int32).T.copy()
+
+
+def _as_column(texts: CategoryColumn) -> pa.Array:
+    return texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
 
 
 def _sent_column(name: str, values: list[Any], vectors: bool) -> pa.Array:

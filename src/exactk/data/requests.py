@@ -5,13 +5,16 @@ Knows no log. Unknown ids are no error: index 0, plus whatever attributes and fe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from exactk.errors import InputError
 
-_FIELDS = {"user_id", "candidates", "k", "include", "exclude", "user_features", "context"}
+LARGEST = 2**63  # ids that are numbers are kept in 64 bits
+REQUEST_FIELDS = {"user_id", "candidates", "k", "include", "exclude", "user_features", "context"}
 
 
 @dataclass(frozen=True)
@@ -35,40 +38,63 @@ class Request:
     @classmethod
     def from_dict(cls, written: Mapping[str, Any], k: int | None = None) -> Request:
         """From JSON: candidates are ids, or objects with an `item_id` and anything else known of the item."""
-        unknown = set(written) - _FIELDS
+        unknown = set(written) - REQUEST_FIELDS
         if unknown:
             raise InputError(
-                f"a request has no field {sorted(unknown)[0]!r}; it has {', '.join(sorted(_FIELDS))}"
+                f"a request has no field {sorted(unknown)[0]!r}; it has {', '.join(sorted(REQUEST_FIELDS))}"
             )
         candidates = written.get("candidates")
         if isinstance(candidates, str) or not isinstance(candidates, Sequence):
             raise InputError(f"candidates must be a list of items, got {candidates!r}")
-        ids, attributes = [], {}
-        for place, candidate in enumerate(candidates):
-            if isinstance(candidate, Mapping):
-                if "item_id" not in candidate:
-                    raise InputError(f"candidate {place} has no item_id")
-                ids.append(candidate["item_id"])
-                if not isinstance(ids[-1], str | int):
-                    raise InputError(
-                        f"candidate {place}: item_id must be a number or a text, got {ids[-1]!r:.80}"
-                    )
-                attributes[ids[-1]] = {name: value for name, value in candidate.items() if name != "item_id"}
-            else:
-                ids.append(candidate)
+        ids, attributes = read_candidates(candidates)
         size = written.get("k", k)
         if isinstance(size, bool) or not isinstance(size, int):
             raise InputError(f"k must be a whole number, got {size!r}")
-        features, context = written.get("user_features"), written.get("context")
+        for value in (written.get("user_id"), *ids):
+            if isinstance(value, int) and not -LARGEST <= value < LARGEST:
+                raise InputError(f"an id of {value.bit_length()} bits is beyond 64; send it as text")
+        context = written.get("context")
         if context is not None and not isinstance(context, Mapping):
             raise InputError(f"context must be an object of names and values, got {context!r}")
         return cls(
             user_id=written.get("user_id"),
-            candidates=tuple(ids),
+            candidates=ids,
             k=size,
-            include=tuple(written.get("include") or ()),
-            exclude=tuple(written.get("exclude") or ()),
+            include=_listed(written, "include") or (),
+            exclude=_listed(written, "exclude") or (),
             attributes=attributes,
-            user_features=None if features is None else tuple(features),
+            user_features=_listed(written, "user_features"),
             context=dict(context or {}),
         )
+
+
+def _listed(written: Mapping[str, Any], name: str) -> tuple[Any, ...] | None:
+    value = written.get(name)
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InputError(f"{name} must be a list, got {value!r:.80}")
+    return tuple(value)
+
+
+def read_candidates(candidates: Iterable[Any]) -> tuple[tuple[Any, ...], dict[Any, dict[str, Any]]]:
+    """Ids, or mappings with an `item_id` and anything else known of the item, mixed as one likes."""
+    ids: list[Any] = []
+    attributes: dict[Any, dict[str, Any]] = {}
+    for place, candidate in enumerate(candidates):
+        item_id = candidate
+        if isinstance(candidate, Mapping):
+            if "item_id" not in candidate:
+                raise InputError(f"candidate {place} has no item_id")
+            item_id = _plain(candidate["item_id"])
+            if not isinstance(item_id, str | int):
+                raise InputError(
+                    f"candidate {place}: item_id must be a number or a text, got {item_id!r:.80}"
+                )
+            attributes[item_id] = {name: value for name, value in candidate.items() if name != "item_id"}
+        ids.append(_plain(item_id))
+    return tuple(ids), attributes
+
+
+def _plain(item_id: Any) -> Any:
+    return item_id.item() if isinstance(item_id, np.generic) else item_id

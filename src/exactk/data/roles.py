@@ -25,6 +25,7 @@ ROLLING = (
 USUAL_ROLLING = ROLLING[:3]
 NO_USER = ""  # of a log without users: in no vocabulary, so that it trains what an unknown user is served
 MEASURED = ("score", "position", "reward")  # roles that hold a number for every candidate
+SENT_MEASURES = MEASURED[:2]  # what a request may say; a reward is known only afterwards
 
 _KINDS = {
     "candidate": ("numbers", "categories"),
@@ -77,6 +78,7 @@ class Columns:
     ignored: tuple[str, ...] = ()
     rolling: tuple[str, ...] | None = None
     pair_features: tuple[PairFeature, ...] | None = None
+    encoders: Mapping[str, str] = field(default_factory=dict)  # texts of items -> who makes vectors of them
     k: int | None = None
     positives_only: bool = False  # every card of the log was chosen: there is no column of clicks
 
@@ -87,6 +89,16 @@ class Columns:
                 raise ConfigError(f"rolling: there is no count {name!r}{nearest(name, ROLLING)}")
         for pair in self.pair_features or ():
             self._check_pair(pair)
+        for name in self.encoders:
+            if name not in self.item.texts:
+                raise ConfigError(
+                    f"encoders: {name!r} is none of the items' texts{nearest(name, self.item.texts)}"
+                )
+
+    def with_encoded(self) -> Columns:
+        """As a dataset has it once its texts are encoded: vectors like any others."""
+        made = tuple(encoded_name(name) for name in self.encoders)
+        return replace(self, encoders={}, item=replace(self.item, vectors=(*self.item.vectors, *made)))
 
     def carriers(self) -> Iterator[tuple[str, FeatureColumns]]:
         """candidate, context, item, user, each with its features."""
@@ -109,6 +121,8 @@ class Columns:
             for kind in _PAIR_KINDS[pair.kind]
             for name in getattr(held, kind)
         ]
+        if pair.kind == "cosine":
+            fitting += map(encoded_name, self.encoders)
         if pair.column not in fitting:
             raise ConfigError(
                 f"pair_features: {str(pair)!r} reads {' or '.join(_PAIR_KINDS[pair.kind])} of candidates or items, "
@@ -130,6 +144,8 @@ class Columns:
             described["pair_features"] = [str(pair) for pair in self.pair_features]
         if self.roles:
             described["roles"] = dict(self.roles)
+        if self.encoders:
+            described["encoders"] = dict(self.encoders)
         for carrier, held in self.carriers():
             lists = {kind: list(names) for kind in _KINDS[carrier] if (names := getattr(held, kind))}
             if lists:
@@ -139,13 +155,18 @@ class Columns:
     @classmethod
     def from_dict(cls, described: Mapping[str, Any], place: str = "columns") -> Columns:
         """Read the plain form; `place` is what errors call it."""
-        known = ("k", "positives_only", "ignored", "rolling", "pair_features", "roles", *_KINDS)
+        known = ("k", "positives_only", "ignored", "rolling", "pair_features", "roles", "encoders", *_KINDS)
         for name in described:
             if name not in known:
                 raise ConfigError(f"{place}: there is no entry {name!r}{nearest(name, known)}")
         try:
             return cls(
-                roles=_roles(described.get("roles", {}), place),
+                roles=_texts(
+                    described.get("roles", {}), f"{place}: roles must map our names to your columns"
+                ),
+                encoders=_texts(
+                    described.get("encoders", {}), f"{place}: encoders must map texts to encoders"
+                ),
                 ignored=_names(described.get("ignored", ()), f"{place}: ignored"),
                 rolling=_optional_names(described, "rolling", place),
                 pair_features=_pairs(_optional_names(described, "pair_features", place), place),
@@ -162,7 +183,7 @@ class Columns:
         """Read a columns file."""
         try:
             described = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{path} does not read as TOML: {error}") from error
         return cls.from_dict(described, str(path))
 
@@ -188,6 +209,11 @@ class Columns:
         }
         kept = {ours: theirs for ours, theirs in self.roles.items() if theirs not in taken}
         return replace(self, roles={**kept, **roles}, ignored=_without(self.ignored, taken), **freed)
+
+
+def encoded_name(text: str) -> str:
+    """The column of vectors that an encoder makes of a column of texts."""
+    return f"{text}_vector"
 
 
 def _without(names: tuple[str, ...], taken: set[str]) -> tuple[str, ...]:
@@ -220,9 +246,9 @@ def _once(columns: Columns) -> None:
             used |= dict.fromkeys(here, carrier)
 
 
-def _roles(held: Any, place: str) -> dict[str, str]:
+def _texts(held: Any, wanted: str) -> dict[str, str]:
     if not isinstance(held, Mapping) or not all(isinstance(theirs, str) for theirs in held.values()):
-        raise ConfigError(f"{place}: roles must map our names to your columns, got {held!r}")
+        raise ConfigError(f"{wanted}, got {held!r}")
     return dict(held)
 
 

@@ -6,97 +6,19 @@ the columns of a table; both read the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Bool, Int64
 
 from exactk.data.catalogue import Catalogue
+from exactk.data.request_table import RequestTable
 from exactk.data.requests import Request
+from exactk.data.sent import IdColumn, IdLists, SentColumns, SentMappings, objects
 from exactk.errors import InputError
-from exactk.problem.rules.columns import is_missing
-
-LARGEST = float(np.finfo(np.float32).max)
-_PLAIN = {float, int, bool, type(None)}
-
-
-class _NotSent:
-    """Stands where nothing was sent: other than None, which says that nothing is known."""
-
-
-NOT_SENT = _NotSent()
-
-
-class SentMappings:
-    """What requests say of their candidates, an object each."""
-
-    def __init__(self, requests: Sequence[Request], N: int) -> None:
-        self._maps: list[Mapping[str, Any]] = []
-        self._where: list[tuple[int, Any]] = []
-        places: list[int] = []
-        for b, request in enumerate(requests):
-            if not request.attributes:
-                continue
-            for n, item_id in enumerate(request.candidates):
-                if sent := request.attributes.get(item_id):
-                    self._maps.append(sent)
-                    self._where.append((b, item_id))
-                    places.append(b * N + n)
-        self.places = np.array(places, np.int64)
-        self.names = frozenset().union(*self._maps)
-
-    def numbers(self, name: str) -> Float32[np.ndarray, "S"]:
-        """NaN where missing or not sent."""
-        return numbers_of(
-            [sent.get(name) for sent in self._maps],
-            lambda at: self.label(name, at),
-        )
-
-    def values(self, name: str) -> list[Any]:
-        """As they were sent."""
-        return [sent.get(name, NOT_SENT) for sent in self._maps]
-
-    def label(self, name: str, at: int) -> str:
-        """How messages name a value."""
-        b, item_id = self._where[at]
-        return f"request {b}: {name} of item {item_id!r}"
-
-
-class SentColumns:
-    """The columns of a table of requests: of every candidate in turn."""
-
-    def __init__(self, columns: Mapping[str, pa.Array], present: Bool[np.ndarray, "B N"]) -> None:
-        self._columns = columns
-        self.names = frozenset(columns)
-        self.places = np.flatnonzero(present)
-
-    def numbers(self, name: str) -> Float32[np.ndarray, "S"]:
-        """NaN where missing."""
-        column = self._columns[name]
-        kind = column.type
-        if not (
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-            or pa.types.is_decimal(kind) or pa.types.is_null(kind)
-        ):  # fmt: skip
-            raise InputError(f"column '{name}' must hold numbers, it holds {kind}")
-        if pa.types.is_boolean(kind):
-            column = column.cast(pa.uint8())
-        held = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        with np.errstate(over="ignore"):
-            numbers = held.astype(np.float32)
-        return np.where(np.isinf(numbers), np.float32(np.nan), numbers)
-
-    def values(self, name: str) -> list[Any]:
-        """A missing value of a table says nothing."""
-        return [NOT_SENT if value is None else value for value in self._columns[name].to_pylist()]
-
-    def label(self, name: str, at: int) -> str:
-        """How messages name a value."""
-        return f"column '{name}', candidate {at} of these rows,"
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +32,7 @@ class RequestSheet:
     card_size: Int64[np.ndarray, "B"]
     contexts: Sequence[Mapping[str, Any]]
     sent: SentMappings | SentColumns  # `places` are the cells b * N + n of which something is said
-    listed: Sequence[Sequence[Any]]  # the candidates' ids, request by request
+    candidates: IdLists | IdColumn
     all_known: bool  # the catalogue has every candidate
     include: Sequence[Sequence[Any]] | None = None
     exclude: Sequence[Sequence[Any]] | None = None
@@ -120,10 +42,8 @@ class RequestSheet:
     def ids(self) -> np.ndarray:
         """Ids of the candidates, None where nobody is."""
         held = np.full(self.present.shape, None, object)
-        for b, candidates in enumerate(self.listed):
-            held[b, : len(candidates)] = [
-                item.item() if isinstance(item, np.generic) else item for item in candidates
-            ]
+        for b, candidates in enumerate(self.candidates.lists):
+            held[b, : len(candidates)] = objects(candidates)
         return held
 
     def context_values(self, name: str) -> list[Any]:
@@ -132,9 +52,11 @@ class RequestSheet:
 
 
 def sheet_of(requests: Sequence[Request], known: Catalogue) -> RequestSheet:
-    """Requests as they come from Python, JSON or HTTP."""
-    if not requests:
+    """Requests as they come from Python, JSON or HTTP, or from the columns of a table."""
+    if not len(requests):
         raise InputError("there is no request to answer")
+    if isinstance(requests, RequestTable):
+        return _sheet_of_table(requests, known)
     listed = [request.candidates for request in requests]
     counts = np.array([*map(len, listed)])
     row = np.full((len(requests), max(1, int(counts.max()))), -1, np.int64)
@@ -151,7 +73,7 @@ def sheet_of(requests: Sequence[Request], known: Catalogue) -> RequestSheet:
         card_size=np.array([request.k for request in requests]),
         contexts=[request.context for request in requests],
         sent=SentMappings(requests, N),
-        listed=listed,
+        candidates=IdLists(listed),
         all_known=bool(((row >= 0) == present).all()),
         include=_wishes([request.include for request in requests]),
         exclude=_wishes([request.exclude for request in requests]),
@@ -159,29 +81,25 @@ def sheet_of(requests: Sequence[Request], known: Catalogue) -> RequestSheet:
     )
 
 
+def _sheet_of_table(requests: RequestTable, known: Catalogue) -> RequestSheet:
+    counts, users = requests.counts, requests.users
+    present = np.arange(max(1, int(counts.max()))) < counts[:, None]
+    row = np.full(present.shape, -1, np.int64)
+    row[present] = known.rows_of(requests.item_ids)
+    return RequestSheet(
+        users=users,
+        user_row=np.array([*map(known.user_row, users)], np.int64),
+        row=row,
+        present=present,
+        card_size=requests.card_size,
+        contexts=requests.contexts,
+        sent=SentColumns(requests.sent, present),
+        candidates=IdColumn(requests.item_ids, counts),
+        all_known=bool(((row >= 0) == present).all()),
+        include=requests.wishes("include"),
+        exclude=requests.wishes("exclude"),
+    )
+
+
 def _wishes(wishes: list[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
     return wishes if any(wishes) else None
-
-
-def numbers_of(values: Sequence[Any], label: Callable[[int], str]) -> Float32[np.ndarray, "S"]:
-    """Values as numbers, NaN where missing; text is none, and what is refused is named."""
-    if set(map(type, values)) <= _PLAIN:
-        try:
-            held = np.array(values, np.float64)  # None becomes NaN
-        except OverflowError:
-            held = np.full(len(values), np.inf)
-        if not (np.abs(held) > LARGEST).any():
-            return held.astype(np.float32)
-    return np.array([_number(value, label, at) for at, value in enumerate(values)], np.float32)
-
-
-def _number(value: Any, label: Callable[[int], str], at: int) -> float:
-    if value is NOT_SENT or is_missing(value):
-        return float("nan")
-    try:
-        number = float(value) if not isinstance(value, str | bytes | complex) else None
-    except (TypeError, ValueError, OverflowError):
-        number = None
-    if number is None or abs(number) > LARGEST:
-        raise InputError(f"{label(at)} must be a number, got {value!r:.80}")
-    return number

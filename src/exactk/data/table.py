@@ -162,6 +162,14 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def is_plain(kind: pa.DataType) -> bool:
+    """Whether values of a type are single ones (flags, numbers, texts, moments) or lists of such."""
+    if pa.types.is_dictionary(kind) or is_list(kind):
+        inner = kind.value_type
+        return not is_list(inner) and is_plain(inner)
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
 def combine(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """One contiguous array of the column."""
     if isinstance(column, pa.ChunkedArray):

@@ -37,7 +37,8 @@ class Scaling:
         """Mean and deviation over the rows of train, NaN left out; streamed, so that features may exceed memory."""
         F = features.shape[1]
         count, total, square = np.zeros(F), np.zeros(F), np.zeros(F)
-        shift = np.nan_to_num(features[rows[:1]].astype(np.float64).sum(axis=0))  # keeps the squares small
+        first_row = features[rows[:1]].astype(np.float64).sum(axis=0)
+        shift = np.where(np.isfinite(first_row), first_row, 0.0)  # keeps the squares small
         for first in range(0, len(rows), 1 << 16):
             block = features[rows[first : first + (1 << 16)]].astype(np.float64) - shift
             known = np.isfinite(block)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from exactk.atomic import atomic_folder
+from exactk.atomic import atomic_folder, failed
 from exactk.data.candidates import VALUES, CandidateWriter
 from exactk.data.roles import Columns
 from exactk.data.table import FILES, Kind, Meta, canonical
@@ -169,8 +169,7 @@ class DatasetWriter:
         try:
             yield
         except OSError as error:
-            reason = f"{self.path} could not be written ({error}); what stood there is unchanged"
-            raise DataError(reason) from error
+            raise failed(self.path, error) from error
 
 
 class _Sink:

@@ -141,6 +141,20 @@ def add_product(x, x_at, x_step, x_next, num_rows, depth, w, w_at, w_step, colum
 
 @inner
 @no_type_check
+def read_row(x, at, size, table, features, row, b, n):
+    """One row of inputs: the id's embedding, then the features. False: the table has no such row."""
+    E = table.shape[1]
+    if E > 0 and (row < 0 or row >= table.shape[0]):
+        return False
+    for e in range(E):
+        x[at + e] = table[row, e]
+    for f in range(size - E):
+        x[at + E + f] = features[b, n, f]
+    return True
+
+
+@inner
+@no_type_check
 def filled(x, at, size, value):
     """One number in a stretch of whole registers."""
     same = spread(np.float32(value))

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float64, Int
 
-from exactk.engine.inputs import NumpyVectors, taken
-from exactk.engine.network import encoder_layer, linear, sigmoid
-from exactk.engine.packing import Weights, part_of
-from exactk.engine.pair_value.values import CompiledPairValues, PairValues
+from exactk.engine.network import NumpyVectors, Weights, encoder_layer, linear, part_of, sigmoid, taken
+from exactk.engine.pair_values import CompiledPairValues, PairValues
 from exactk.engine.shapes import SHARING_PACE
 from exactk.errors import InputError
 from exactk.problem.batch import Batch
@@ -142,12 +140,7 @@ class NetworkValue(LearnedValue):
         hidden = np.maximum(linear(member, "hidden", read), 0)
         return np.asarray(linear(member, "out", hidden)[..., 0])
 
-    def _as_list(
-        self,
-        item: np.ndarray,
-        user: np.ndarray,
-        cards: np.ndarray,
-    ) -> Float[np.ndarray, "B S F"]:
+    def _as_list(self, item: np.ndarray, user: np.ndarray, cards: np.ndarray) -> Float[np.ndarray, "B S F"]:
         """[[x_a . x_u]_K; [x_a]_K; x_u] (eq. 18): for cards of the one size the network was made for."""
         B, S, K = cards.shape
         if self.card_size != K or (cards < 0).any():

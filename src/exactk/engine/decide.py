@@ -6,18 +6,19 @@ searched exactly; a policy writes by compiled beam search, and a learned value, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 
 from exactk.engine.card_value.values import CompiledCardValue
 from exactk.engine.card_values import LearnedPairs, LearnedValue, NetworkValue, SummedValue
 from exactk.engine.decode.decoder import CompiledDecoder
-from exactk.engine.packing import Weights, part_of
-from exactk.engine.pair_value.values import PairValues
+from exactk.engine.network import Weights, part_of
+from exactk.engine.pair_values import PairValues
 from exactk.errors import ConfigError, InfeasibleError
 from exactk.problem.batch import Batch, in_tie_order, moved_positions
 from exactk.problem.exact import cliques
@@ -30,6 +31,25 @@ class ModelWeights(NamedTuple):
 
     policy: Weights | None = None
     value: Weights | None = None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """From the logit of a card to a click probability one can trust (Platt): p = sigmoid(scale x logit + shift).
+
+    It never changes which card is best; `learning.calibrate` fits it on validation data.
+    """
+
+    scale: float = 1.0
+    shift: float = 0.0
+
+    def __call__(self, logits: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+        """The trustworthy probability."""
+        return np.asarray(0.5 + 0.5 * np.tanh((self.scale * logits + self.shift) / 2))
+
+    def one(self, logit: float) -> float:
+        """The same of a single number, sooner."""
+        return 0.5 + 0.5 * math.tanh((self.scale * logit + self.shift) / 2)
 
 
 class Decision(NamedTuple):

@@ -1,8 +1,8 @@
-"""Sixteen float32 numbers as one value in compiled code: what a vector register holds, written out.
+"""Sixteen float32 numbers as one value in compiled code: what a vector register holds; and a shared counter.
 
 Knows no network. The compiler turns these into the widest instructions the processor has; nothing is left to its guess.
 """
-# ruff: noqa: ARG001 (the signatures of intrinsics are numba's)
+# ruff: noqa: ARG001, ARG005 (the signatures of intrinsics are numba's)
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, no_type_check
 
 from llvmlite import ir  # type: ignore[import-untyped,unused-ignore]
 from numba import njit, types
-from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
 from numba.extending import intrinsic
@@ -72,6 +71,11 @@ def _smaller(builder, a, b):
 
 
 @no_type_check
+def _where_positive(builder, a, b):
+    return builder.select(builder.fcmp_ordered(">", b, _constant(0.0)), a, _constant(0.0))
+
+
+@no_type_check
 def _multiply_add(builder, a, b, c):
     return builder.fadd(builder.fmul(a, b, flags=_FUSED), c, flags=_FUSED)
 
@@ -125,69 +129,12 @@ def spread(typing_context, value):
 
 
 @no_type_check
-def _binary(name, build):
-    def typed(typing_context, a, b):
-        def code(context, builder, signature, args):
-            return build(builder, *args)
-
-        return lanes(lanes, lanes), code
-
-    typed.__name__ = name
-    return intrinsic(typed)
-
-
-add = _binary("add", lambda builder, a, b: builder.fadd(a, b, flags=_FUSED))
-subtract = _binary("subtract", lambda builder, a, b: builder.fsub(a, b, flags=_FUSED))
-multiply = _binary("multiply", lambda builder, a, b: builder.fmul(a, b, flags=_FUSED))
-divide = _binary("divide", lambda builder, a, b: builder.fdiv(a, b))
-larger = _binary("larger", _larger)
-smaller = _binary("smaller", _smaller)
-where_positive = _binary(
-    "where_positive",
-    lambda builder, a, b: builder.select(builder.fcmp_ordered(">", b, _constant(0.0)), a, _constant(0.0)),
-)
-
-
-@intrinsic
-@no_type_check
-def multiply_add(typing_context, a, b, c):
-    """a * b + c, rounded once."""
-
-    def code(context, builder, signature, args):
-        return _multiply_add(builder, *args)
-
-    return lanes(lanes, lanes, lanes), code
-
-
-@no_type_check
 def _folded(builder, value, build):
     """All lanes into one, in four halvings."""
     for half in (8, 4, 2, 1):
         order = [(lane + half) % LANES for lane in range(LANES)]
         value = build(builder, value, builder.shuffle_vector(value, value, ir.Constant(_INTEGERS, order)))
     return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
-
-
-@intrinsic
-@no_type_check
-def total(typing_context, value):
-    """The sum of the lanes."""
-
-    def code(context, builder, signature, args):
-        return _folded(builder, args[0], lambda b, x, y: b.fadd(x, y))
-
-    return types.float32(lanes), code
-
-
-@intrinsic
-@no_type_check
-def largest(typing_context, value):
-    """The largest of the lanes."""
-
-    def code(context, builder, signature, args):
-        return _folded(builder, args[0], _larger)
-
-    return types.float32(lanes), code
 
 
 @no_type_check
@@ -200,64 +147,65 @@ def _exponential(builder, x):
     r = _multiply_add(builder, n, _constant(2.12194440e-4), r)
     p = _constant(1.9875691500e-4)
     for coefficient in (
-        1.3981999507e-3,
-        8.3334519073e-3,
-        4.1665795894e-2,
-        1.6666665459e-1,
-        5.0000001201e-1,
-        1.0,
-        1.0,
-    ):
+        1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1, 1.0, 1.0,
+    ):  # fmt: skip
         p = _multiply_add(builder, p, r, _constant(coefficient))
     exponent = builder.shl(builder.fptosi(n, _INTEGERS), ir.Constant(_INTEGERS, [23] * LANES))
     return builder.bitcast(builder.add(builder.bitcast(p, _INTEGERS), exponent), _VECTOR)
 
 
-@intrinsic
 @no_type_check
-def exponential(typing_context, value):
-    """e^x for x in -80..88, and at those ends beyond."""
-
-    def code(context, builder, signature, args):
-        return _exponential(builder, args[0])
-
-    return lanes(lanes), code
+def _sigmoid(builder, x):
+    one = _constant(1.0)
+    raised = _exponential(builder, builder.fsub(_constant(0.0), x))
+    return builder.fdiv(one, builder.fadd(one, raised))
 
 
-@intrinsic
 @no_type_check
-def square_root(typing_context, value):
-    """Of every lane."""
-
-    def code(context, builder, signature, args):
-        kind = ir.FunctionType(_VECTOR, [_VECTOR])
-        root = cgutils.get_or_insert_function(builder.module, kind, "llvm.sqrt.v16f32")
-        return builder.call(root, args)
-
-    return lanes(lanes), code
-
-
-@intrinsic
-@no_type_check
-def sigmoid(typing_context, value):
-    """1 / (1 + e^-x)."""
-
-    def code(context, builder, signature, args):
-        raised = _exponential(builder, builder.fsub(_constant(0.0), args[0]))
-        return builder.fdiv(_constant(1.0), builder.fadd(_constant(1.0), raised))
-
-    return lanes(lanes), code
-
-
-@intrinsic
-@no_type_check
-def hyperbolic_tangent(typing_context, value):
+def _hyperbolic_tangent(builder, x):
     """1 - 2 / (1 + e^2x)."""
+    one, raised = _constant(1.0), _exponential(builder, builder.fadd(x, x))
+    return builder.fsub(one, builder.fdiv(_constant(2.0), builder.fadd(one, raised)))
+
+
+@no_type_check
+def _of_lanes(name, count, build, result=lanes):
+    """An intrinsic of so many vectors, built by `build(builder, *vectors)`."""
 
     def code(context, builder, signature, args):
-        raised = _exponential(builder, builder.fadd(args[0], args[0]))
-        return builder.fsub(
-            _constant(1.0), builder.fdiv(_constant(2.0), builder.fadd(_constant(1.0), raised))
-        )
+        return build(builder, *args)
 
-    return lanes(lanes), code
+    made = result(*[lanes] * count), code
+    typed = {1: lambda _, a: made, 2: lambda _, a, b: made, 3: lambda _, a, b, c: made}[count]
+    typed.__name__ = name
+    return intrinsic(typed)
+
+
+add = _of_lanes("add", 2, lambda builder, a, b: builder.fadd(a, b, flags=_FUSED))
+subtract = _of_lanes("subtract", 2, lambda builder, a, b: builder.fsub(a, b, flags=_FUSED))
+multiply = _of_lanes("multiply", 2, lambda builder, a, b: builder.fmul(a, b, flags=_FUSED))
+divide = _of_lanes("divide", 2, lambda builder, a, b: builder.fdiv(a, b))
+larger = _of_lanes("larger", 2, _larger)
+smaller = _of_lanes("smaller", 2, _smaller)
+where_positive = _of_lanes("where_positive", 2, _where_positive)  # a where b is above 0, else 0
+multiply_add = _of_lanes("multiply_add", 3, _multiply_add)  # a * b + c, rounded once
+total = _of_lanes(
+    "total", 1, lambda builder, a: _folded(builder, a, lambda b, x, y: b.fadd(x, y)), types.float32
+)
+largest = _of_lanes("largest", 1, lambda builder, a: _folded(builder, a, _larger), types.float32)
+exponential = _of_lanes("exponential", 1, _exponential)  # of x in -80..88, and at those ends beyond
+sigmoid = _of_lanes("sigmoid", 1, _sigmoid)
+hyperbolic_tangent = _of_lanes("hyperbolic_tangent", 1, _hyperbolic_tangent)
+
+
+@intrinsic
+@no_type_check
+def take_next(typing_context, counters, index):
+    """A number no other thread is given: counters[index], and then one more is there."""
+
+    def code(context, builder, signature, args):
+        one = context.get_constant(types.int64, 1)
+        at = _address(context, builder, signature.args[0], args[0], args[1])
+        return builder.atomic_rmw("add", at, one, "seq_cst")
+
+    return types.int64(counters, types.int64), code

@@ -6,6 +6,7 @@ Knows no search of its own: the exact engine proves, a learned value of cards we
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +15,8 @@ from jaxtyping import Int
 
 from exactk.data.request_batch import RequestBuilder
 from exactk.data.requests import Request
-from exactk.engine.calibration import Calibration
 from exactk.engine.card_values import LearnedValue, SummedValue
-from exactk.engine.decide import Decision
+from exactk.engine.decide import Calibration, Decision
 from exactk.errors import InfeasibleError, OutOfTimeError
 from exactk.problem.batch import Batch
 from exactk.problem.brief import with_request
@@ -34,7 +34,7 @@ from exactk.problem.solving import Card
 class RuledBatch:
     """Requests and the batch made of them; `relaxed` names rules let go, `errors` what has no card all the same."""
 
-    requests: tuple[Request, ...]
+    requests: Sequence[Request]
     batch: Batch
     constraints: Constraints
     builder: RequestBuilder

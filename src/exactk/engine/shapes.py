@@ -5,8 +5,9 @@ Knows no numbers in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,54 +76,98 @@ def pair_value(config: PairValueConfig, sizes: InputSizes) -> Shapes:
     return found
 
 
+class CardReads(NamedTuple):
+    """How much of each kind a card value reads, by what the log offers and what users saw of it."""
+
+    attends: bool  # candidates see each other
+    scores_pairs: bool
+    context_of_pairs: bool  # of each candidate, its pairs with the others
+    places: bool
+    features_are_numbers: bool
+    numbers: int
+    vectors: int  # numbers read as they are
+    context_numbers: int  # how many candidates there are among them
+    gaps: int  # numbers of which every two candidates are compared
+    pair_size: int
+    candidate_size: int  # but for embeddings, and what the pair value makes of ids and features
+    context_size: int
+    categories: tuple[int, ...]
+    context_categories: tuple[int, ...]
+    base: bool  # ids, or features of users and items, are worth a pair value's terms
+
+    @classmethod
+    def of(cls, config: CardValueConfig, pairs: PairValueConfig, sizes: InputSizes) -> CardReads:
+        """Only what a user saw can have swayed a click: by default candidates attend to each other where all were.
+
+        The place of an item is what came from upstream where the list was seen whole; on a card alone it is a
+        consequence of the decision to be made.
+        """
+        attends = config.attention == "always" or (config.attention == "auto" and sizes.shown != "card")
+        scores_pairs = sizes.shown != "list"
+        F, P = sizes.item_feature_size, sizes.pair_features
+        as_numbers, places = F <= MOST_NUMBERS, sizes.placed and sizes.shown == "list"
+        numbers = sizes.candidate_numbers + F * as_numbers + sizes.scored + places
+        vectors, context_numbers = F * (not as_numbers) + sizes.item_vector_size, 1 + sizes.context_numbers
+        categories, gaps = sizes.item_categories + sizes.candidate_categories, min(numbers, MOST_GAPS)
+        of_pairs = 3 * P * (attends and scores_pairs)
+        return cls(
+            attends=attends,
+            scores_pairs=scores_pairs,
+            context_of_pairs=attends and scores_pairs,
+            places=places,
+            features_are_numbers=as_numbers,
+            numbers=numbers,
+            vectors=vectors,
+            context_numbers=context_numbers,
+            gaps=gaps,
+            pair_size=3 * P + 2 * gaps + len(categories),
+            candidate_size=numbers * (config.bins + 3) + vectors + of_pairs,
+            context_size=context_numbers * (config.bins + 1) + sizes.user_feature_size,
+            categories=categories,
+            context_categories=sizes.context_categories + sizes.user_categories,
+            base=decided(pairs.inputs, sizes) == "features" or sizes.items_recur,
+        )
+
+
+def widths_of(categories: Sequence[int], embedding_size: int) -> list[int]:
+    """Numbers of each category's embedding: few where it has few values."""
+    return [min(embedding_size, 2 + count // 4) for count in categories]
+
+
 def card_value(config: CardValueConfig, pairs: PairValueConfig, sizes: InputSizes) -> Shapes:
     """What reads every column of a log."""
-    D, F, L, P = config.width, sizes.item_feature_size, config.layers, sizes.pair_features
-    attending = config.attention == "always" or (config.attention == "auto" and sizes.shown != "card")
-    of_pairs, scores_pairs = attending and sizes.shown != "list", sizes.shown != "list"
-    as_numbers = F <= MOST_NUMBERS
-    numbers = sizes.candidate_numbers + F * as_numbers + sizes.scored
-    numbers += sizes.placed and sizes.shown == "list"
-    context = 1 + sizes.context_numbers
-    categories = sizes.item_categories + sizes.candidate_categories
-    context_categories = sizes.context_categories + sizes.user_categories
-    pair_size = 3 * P + 2 * min(numbers, MOST_GAPS) + len(categories)
+    D, L, P, reads = config.width, config.layers, sizes.pair_features, CardReads.of(config, pairs, sizes)
     found: Shapes = {"inputs.pair_mean": (P,), "inputs.pair_deviation": (P,)}
     found |= {"inputs.score_mean": (), "inputs.score_deviation": ()}
-    for name, count in (("numbers", numbers), ("context_numbers", context)):
+    for name, count in (("numbers", reads.numbers), ("context_numbers", reads.context_numbers)):
         found |= {f"inputs.{name}.knots": (count, config.bins + 1), f"inputs.{name}.used": (count,)}
-    item_size = numbers * (config.bins + 3) + F * (not as_numbers) + sizes.item_vector_size + 3 * P * of_pairs
-    context_size = context * (config.bins + 1) + sizes.user_feature_size
-    with_base = decided(pairs.inputs, sizes) == "features" or sizes.items_recur
-    base = pair_value(replace(pairs, members=1), sizes) if with_base else {}
-    if base:
+    item_size, context_size = reads.candidate_size, reads.context_size
+    member: Shapes = {}
+    if reads.base:
+        base = pair_value(replace(pairs, members=1), sizes)
+        member |= {name.replace("members.0.", "base.", 1): shape for name, shape in base.items()}
         item_size += _vectors(pairs.inputs, sizes, pairs.embedding_size)[2] + pairs.embedding_size
+    for name, codes in (("categories", reads.categories), ("context_categories", reads.context_categories)):
+        tables = zip(codes, widths_of(codes, config.embedding_size), strict=True)
+        member |= {f"{name}.tables.{c}.weight": shape for c, shape in enumerate(tables)}
+    member |= _linear("item", item_size + sum(widths_of(reads.categories, config.embedding_size)), D)
+    context_size += sum(widths_of(reads.context_categories, config.embedding_size))
+    member |= _linear("context", context_size, D)
+    for layer in range(L):
+        member |= _below(f"layers.{layer}", _card_layer(config, reads.attends))
+    if reads.attends and reads.pair_size and L:
+        member |= _linear("bias_hidden", reads.pair_size, config.bias_hidden)
+        member |= _linear("bias_out", config.bias_hidden, config.heads * L)
+    member |= {**_norm("norm", D), **_linear("node_hidden", D, D)}
+    member |= {"node_out.weight": (1, D), "node_linear.weight": (1, D)}
+    member |= {"offset": (), "user_bias": (), "choice_scale": ()}
+    if reads.scores_pairs and reads.pair_size:
+        member |= {"pair_linear.weight": (1, reads.pair_size)}
+        member |= _linear("pair_hidden", reads.pair_size, config.pair_hidden)
+        member |= _linear("pair_out", config.pair_hidden, 1)
+    if reads.scores_pairs and config.low_rank:
+        member |= {"low.weight": (config.low_rank, D), "low_weight": (config.low_rank,)}
     for m in range(config.members):
-        member: Shapes = {name.replace("members.0.", "base.", 1): shape for name, shape in base.items()}
-        for name, codes in (("categories", categories), ("context_categories", context_categories)):
-            widths = [min(config.embedding_size, 2 + n // 4) for n in codes]
-            tables = enumerate(zip(codes, widths, strict=True))
-            member |= {f"{name}.tables.{c}.weight": shape for c, shape in tables}
-        tabled = [min(config.embedding_size, 2 + n // 4) for n in categories]
-        member |= _linear("item", item_size + sum(tabled), D)
-        tabled = [min(config.embedding_size, 2 + n // 4) for n in context_categories]
-        member |= _linear("context", context_size + sum(tabled), D)
-        for layer in range(L):
-            member |= _below(f"layers.{layer}", _card_layer(config, attending))
-        if attending and pair_size and L:
-            member |= _linear("bias_hidden", pair_size, config.bias_hidden)
-            member |= _linear("bias_out", config.bias_hidden, config.heads * L)
-        member |= {**_norm("norm", D), **_linear("node_hidden", D, D)}
-        member |= {"node_out.weight": (1, D), "node_linear.weight": (1, D)}
-        member |= {"offset": (), "user_bias": (), "choice_scale": ()}
-        if scores_pairs and pair_size:
-            member |= {
-                "pair_linear.weight": (1, pair_size),
-                **_linear("pair_hidden", pair_size, config.pair_hidden),
-            }
-            member |= _linear("pair_out", config.pair_hidden, 1)
-        if scores_pairs and config.low_rank:
-            member |= {"low.weight": (config.low_rank, D), "low_weight": (config.low_rank,)}
         found |= _below(f"members.{m}", member)
     return found
 

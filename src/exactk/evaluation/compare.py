@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,12 +22,11 @@ from exactk.data.dataset import Dataset, SplitRecord
 from exactk.data.vocabulary import Vocabulary
 from exactk.errors import InputError
 from exactk.evaluation import offpolicy
-from exactk.evaluation.jobs import MethodRun, Tell, resolve, results, run_all
-from exactk.evaluation.judging import Scores, judged, read_result, write_result
+from exactk.evaluation.click_models import second_judge
+from exactk.evaluation.jobs import MethodRun, Tell, code_digest, resolve, results, run_all
+from exactk.evaluation.judging import Scores, TrueValues, judged, read_result, write_result
 from exactk.evaluation.ours import OURS, VARIANTS
-from exactk.evaluation.second_judge import second_judge
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
-from exactk.evaluation.truth import TrueValues
 from exactk.recommender import Recommender
 from exactk.rivals import RIVALS
 from exactk.rivals.contract import QUICK, Budget, CardPicker, Logs
@@ -77,6 +76,14 @@ class Existing:
         return replace(cls.of(Recommender.load(folder)), name=f"{folder.resolve().name} (exactk)")
 
 
+class Parts(NamedTuple):
+    """What is learned from, tuned on and judged on."""
+
+    train: Dataset
+    valid: Dataset
+    test: Dataset
+
+
 def baselines(
     train: Dataset, names: Sequence[str] = ("popularity", "mf-softmax", "deeprank"), budget: Budget = QUICK
 ) -> list[Existing]:
@@ -117,10 +124,7 @@ def compare(
     chosen = list(methods) if methods is not None else methods_for(quick)
     places = {name: _place(name) for name in chosen if isinstance(name, str)}
     existing = [Existing.of(given) for given in chosen if not isinstance(given, str)]
-    if isinstance(data, Dataset):
-        train, valid, test = data.split() if places else (data, data, data)
-    else:
-        train, valid, test = data
+    train, valid, test = data if not isinstance(data, Dataset) else data.split() if places else (data,) * 3
     _refuse_other_split(existing, test)
     if quick:
         train, valid = (
@@ -132,14 +136,15 @@ def compare(
         raise InputError(
             f"{train.path}: comparing needs rows to train on and rows to test on; one part is empty"
         )
+    parts = Parts(train, valid, test)
     with ExitStack() as stack:
         folder = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        rows = _lay_down(folder, train, valid, test)
+        rows = _lay_down(folder, parts)
         rules = _own_rules(train)
         work = [
             MethodRun(
                 name, place, seed, replace(budget, seed=seed), str(train.path), str(rows), rules, str(folder)
-            ).keyed()
+            ).keyed(code_digest(place))
             for seed in seeds
             for name, place in places.items()
         ]
@@ -153,8 +158,8 @@ def compare(
         if clicks is not None:
             logged = replace(logged, examined=clicks.examined[_judged_rows(entries)])
         optimum = None if truth is None else _optimum(folder, truth, entries, say)
-        models = _opinions(train, valid, test, entries, logged, budget, say)
-    facts = {**_describe(train, valid, test, budget), **({} if run else {"made_earlier": older})}
+        models = _opinions(parts, entries, logged, budget, say)
+    facts = {**_describe(parts, budget), **({} if run else {"made_earlier": older})}
     facts |= {"quick": True} if quick else {}
     unknown = [one.name for one in existing if one.split is None or test.parted is None]
     facts |= {"split_unknown": unknown} if unknown else {}
@@ -198,11 +203,11 @@ def _own_rules(view: Dataset) -> dict[str, Any] | None:
     return dict(view.constraints.to_dict())
 
 
-def _lay_down(folder: Path, train: Dataset, valid: Dataset, test: Dataset) -> Path:
+def _lay_down(folder: Path, parts: Parts) -> Path:
     """The split as row numbers, for jobs in other processes; the same split gives the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "rows.npz"
-    write_result(path, {}, {"train": train.rows, "valid": valid.rows, "test": test.rows})
+    write_result(path, {}, {name: view.rows for name, view in parts._asdict().items()})
     return path
 
 
@@ -238,7 +243,7 @@ def _kind(name: str) -> str:
 
 def _logged(test: Logs, entries: Sequence[Entry]) -> Logged:
     """What the log says of the judged requests: who asked, what was shown, was it clicked, how likely was it."""
-    cards, clicked, propensity, K = [], [], [], 0
+    cards, clicked, propensity = [], [], []
     for batch in test.batches(4096):
         assert batch.card is not None
         assert batch.clicked is not None
@@ -246,8 +251,7 @@ def _logged(test: Logs, entries: Sequence[Entry]) -> Logged:
         clicked.append(batch.clicked)
         held = None if batch.propensity is None else batch.propensity.astype(np.float64)
         propensity.append(np.full(len(batch), np.nan) if held is None else held)
-        K = max(K, cards[-1].shape[1])
-    every = np.concatenate([np.pad(c, ((0, 0), (0, K - c.shape[1])), constant_values=-1) for c in cards])
+    every = offpolicy.stacked(cards)
     judged_rows = _judged_rows(entries)
     return Logged(
         user=test.view.folder.index.user[test.view.rows][judged_rows].astype(np.int64),
@@ -277,14 +281,8 @@ def _optimum(folder: Path, truth: TrueValues, entries: Sequence[Entry], say: Tel
 
 
 def _opinions(
-    train: Dataset,
-    valid: Dataset,
-    test: Dataset,
-    entries: Sequence[Entry],
-    logged: Logged,
-    budget: Budget,
-    say: Tell,
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    parts: Parts, entries: Sequence[Entry], logged: Logged, budget: Budget, say: Tell
+) -> dict[str, offpolicy.Opinions]:
     """A value model's opinion of logged and chosen cards, for doubly robust estimates: only where they may be shown."""
     from exactk.rivals.estimator import fit_value
 
@@ -292,7 +290,7 @@ def _opinions(
     if not supported:
         return {}
     say("fitting a value model for doubly robust estimates")
-    train_logs, valid_logs, test_logs = Logs.of(train, valid, test)
+    train_logs, valid_logs, test_logs = Logs.of(*parts)
     network, _, _ = fit_value(train_logs, valid_logs, replace(budget, trials=1))
     rows = supported[0].scores[0].request
     batch_of = test_logs.view.take(rows)
@@ -308,7 +306,7 @@ def _opinions(
         return np.concatenate(heard)
 
     shown = opinion(logged.card)
-    return {entry.way: (shown, opinion(entry.scores[0].cards)) for entry in supported}
+    return {entry.way: offpolicy.Opinions(shown, opinion(entry.scores[0].cards)) for entry in supported}
 
 
 def _supported(entry: Entry, logged: Logged) -> bool:
@@ -316,15 +314,13 @@ def _supported(entry: Entry, logged: Logged) -> bool:
     return offpolicy.support(weights).enough
 
 
-def _describe(train: Dataset, valid: Dataset, test: Dataset, budget: Budget) -> dict[str, Any]:
-    source = train.meta.provenance
+def _describe(parts: Parts, budget: Budget) -> dict[str, Any]:
+    train, source = parts.train, parts.train.meta.provenance
     return {
         "data": train.path.name,
         "K": train.meta.K,
         "N": train.meta.N,
-        "train": len(train),
-        "valid": len(valid),
-        "test": len(test),
+        **{name: len(view) for name, view in parts._asdict().items()},
         "budget": {"trials": budget.trials, "epochs": budget.epochs, "patience": budget.patience},
         "source": source.get("source"),
         "world": source.get("config") if source.get("source") == "world" else None,

@@ -7,6 +7,7 @@ what is missing, and a job that dies, however badly, takes nobody with it.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -15,21 +16,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import exactk
 from exactk.data.dataset import Dataset
 from exactk.errors import InputError
-from exactk.evaluation import judging
-from exactk.evaluation.judging import Scores, judged, read_result, write_result
-from exactk.evaluation.provenance import code_digest
-from exactk.evaluation.truth import TrueValues
+from exactk.evaluation.judging import Scores, TrueValues, judged, read_result, write_result
 from exactk.learning.process import stop_requests
 from exactk.problem.rules.constraints import Constraints
-from exactk.rivals import columns
 from exactk.rivals.columns import reading_columns
 from exactk.rivals.contract import Budget, Logs, Method, TrainedMethod
 
@@ -55,14 +54,12 @@ class MethodRun:
     out: str
     key: str = ""  # set by `keyed`
 
-    def keyed(self) -> MethodRun:
-        """The same job with a key that changes with anything that could change its result."""
+    def keyed(self, code: str) -> MethodRun:
+        """The same job with a key that changes with anything that could change its result; `code` is a digest of it."""
         described = asdict(self)
         described["rows"] = sha256(Path(self.rows).read_bytes()).hexdigest()
         described["files"] = Dataset.open(self.data).meta.checksums
-        described["code"] = code_digest(
-            [_split(self.method), (judging.__name__, None), (columns.__name__, None)]
-        )
+        described["code"] = code
         del described["out"], described["data"], described["key"]
         text = json.dumps([FORMAT, described], sort_keys=True, default=str)
         return replace(self, key=sha256(text.encode()).hexdigest()[:16])
@@ -96,6 +93,26 @@ def views(job: MethodRun) -> tuple[Dataset, Dataset, Dataset]:
 def _split(method: str) -> tuple[str, str]:
     module, _, function = method.partition(":")
     return module, function
+
+
+def code_digest(method: str) -> str:
+    """Changes with any file of this package, and with the file of somebody else's method."""
+    module = _split(method)[0]
+    digest = sha256(_package_digest().encode())
+    if module.split(".")[0] != exactk.__name__:
+        try:
+            found = importlib.util.find_spec(module)
+        except (ImportError, ValueError):
+            found = None
+        path = None if found is None or found.origin is None else Path(found.origin)
+        digest.update(path.read_bytes() if path is not None and path.is_file() else b"")
+    return digest.hexdigest()
+
+
+@cache
+def _package_digest() -> str:
+    files = sorted(Path(exactk.__file__).parent.rglob("*.py"))
+    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def resolve(method: str) -> Method:

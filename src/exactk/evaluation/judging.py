@@ -1,6 +1,7 @@
 """One method on the test requests: its cards, what each scored, how long they took; kept as one file per method.
 
-Knows no other method: comparing is `compare.py`'s business.
+Knows no other method: comparing is `compare.py`'s business. Where a dataset knows the true value of cards, as only a
+simulated world does, it is for judging alone: nothing of it may reach training.
 """
 
 from __future__ import annotations
@@ -13,14 +14,58 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 
 from exactk.atomic import atomic_file
+from exactk.data.dataset import Dataset
+from exactk.data.world.world import World
 from exactk.errors import DataError
 from exactk.evaluation import metrics
-from exactk.evaluation.truth import TrueValues
+from exactk.evaluation.offpolicy import stacked
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import CardPicker, Logs, solvable
+
+AT_ONCE = 2048  # requests whose graphs are held in memory together
+
+
+@dataclass(frozen=True)
+class TrueValues:
+    """A world and the view whose requests are judged."""
+
+    world: World
+    view: Dataset
+
+    @classmethod
+    def of(cls, view: Dataset) -> TrueValues | None:
+        """The truth behind a view, None where nobody knows it."""
+        known = view.meta.provenance.get("source") == "world"
+        return cls(World.of(view), view) if known else None
+
+    def value(self, places: Int[np.ndarray, "R"], cards: Int[np.ndarray, "R K"]) -> Float64[np.ndarray, "R"]:
+        """True click probability of a card for each of these places of the view; NaN for a card that is not full."""
+        asked = self.world.asked(self.view, places)
+        full = (cards >= 0).sum(1) == asked.requests.card_size
+        items = np.take_along_axis(asked.items, cards.clip(0), axis=1)
+        return np.where(full, self.world.value(asked.users, items), np.nan)
+
+    def optimum(self, places: Int[np.ndarray, "R"]) -> Float64[np.ndarray, "R"]:
+        """The true value of the best valid card for each of these places."""
+        found = []
+        for first in range(0, len(places), AT_ONCE):
+            asked = self.world.asked(self.view, places[first : first + AT_ONCE])
+            found.append(self.world.optimum(asked.users, asked.items, asked.requests).value)
+        return np.concatenate([*found, np.empty(0)])
+
+
+def true_figures(
+    view: Dataset, places: Int[np.ndarray, "R"], cards: Int[np.ndarray, "R K"]
+) -> dict[str, np.ndarray]:
+    """What cards of a world are truly worth, and what the best valid ones would be; nothing where nobody knows."""
+    truth = TrueValues.of(view)
+    return (
+        {} if truth is None else {"true_value": truth.value(places, cards), "optimum": truth.optimum(places)}
+    )
+
 
 BATCH = 256
 ALONE = 30  # requests timed one by one
@@ -72,12 +117,10 @@ def judged(way: CardPicker, test: Logs, truth: TrueValues | None) -> Scores:
         available.append(np.where(batch.present, item, -1).ravel())
     if not parts:
         raise DataError(f"{test.view.path}: no test request has a valid card, so there is nothing to compare")
-    longest = max(part["cards"].shape[1] for part in parts)
-    for part in parts:
-        gap = longest - part["cards"].shape[1]
-        part["cards"] = np.pad(part["cards"], ((0, 0), (0, gap)), constant_values=-1)
+    cards = stacked([part.pop("cards") for part in parts])
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Scores(
+        cards=cards,
         **joined,
         coverage=metrics.coverage(np.concatenate(shown), np.concatenate(available)),
         ms_per_card=1e3 * float(np.median(seconds)),
@@ -95,12 +138,8 @@ def _timed_alone(way: CardPicker, batch: Batch, b: int) -> float:
 def _scored(batch: Batch, cards: Int[np.ndarray, "B K"], value: np.ndarray | None) -> dict[str, np.ndarray]:
     """Every per-request figure of one batch."""
     nothing = np.full(len(cards), np.nan)
-    precision = hit_ratio = nothing
-    whole = nothing
-    if batch.clicks is not None and batch.clicks.any():
-        precision = metrics.clicks_on_card(cards, batch.clicks)
-    elif batch.clicked_position is not None:
-        precision = metrics.found_click(cards, batch.clicked_position)
+    precision = metrics.clicked_item_on_card(cards, batch.clicks, batch.clicked_position)
+    hit_ratio = whole = nothing
     if batch.card is not None and batch.clicked is not None:
         hit_ratio = metrics.overlap(cards, batch.card, batch.clicked)
         whole = metrics.whole_card(cards, batch.card, batch.clicked)

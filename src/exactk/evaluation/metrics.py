@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from exactk.errors import InputError
-from exactk.problem.brief import keeps
-from exactk.problem.graph import Requests
+from exactk.problem.graph import Requests, is_valid_card
 
 
 def found_click(
@@ -26,9 +25,30 @@ def clicks_on_card(cards: Int[np.ndarray, "B K"], clicks: Float[np.ndarray, "B N
 
     With one click it is 1 or 0: is the clicked item on the card. Of clicks on a, a and b, a card with a has 2/3.
     """
+    clicks = clicks.astype(np.float64)
     total = clicks.sum(1)
     caught = np.where(cards >= 0, np.take_along_axis(clicks, cards.clip(0), 1), 0.0).sum(1)
     return np.where(total > 0, caught / np.maximum(total, 1e-12), np.nan)
+
+
+def rewards_on_card(
+    cards: Int[np.ndarray, "B K"], reward: Float[np.ndarray, "B N"]
+) -> Float[np.ndarray, "B"]:
+    """The share of a request's rewards that the card holds; a missing one and one below nothing count as nothing."""
+    return clicks_on_card(cards, np.nan_to_num(reward, nan=0.0).clip(0))
+
+
+def clicked_item_on_card(
+    cards: Int[np.ndarray, "B K"],
+    clicks: Float[np.ndarray, "B N"] | None,
+    clicked_position: Int[np.ndarray, "B"] | None,
+) -> Float[np.ndarray, "B"]:
+    """Over all that was shown: every click of a list counts; the one on the card, where the log tells no other."""
+    if clicks is not None and clicks.any():
+        return clicks_on_card(cards, clicks)
+    if clicked_position is not None:
+        return found_click(cards, clicked_position)
+    return np.full(len(cards), np.nan)
 
 
 def whole_card(
@@ -85,37 +105,10 @@ def share_of_optimum(value: Float[np.ndarray, "B"], optimum: Float[np.ndarray, "
 
 
 def valid_cards(requests: Requests, cards: Int[np.ndarray, "B K"]) -> Bool[np.ndarray, "B"]:
-    """Which cards keep the promise: `card_size` distinct present positions, allowed, pinned, within caps."""
+    """Which cards keep the promise: `card_size` distinct present positions, every rule kept."""
     if len(cards) != len(requests):
         raise InputError(f"{len(cards)} cards for {len(requests)} requests; one card each is needed")
-    N = requests.graph.shape[1]
-    used = cards >= 0
-    safe = np.where(used & (cards < N), cards, 0)
-    rows = np.arange(len(cards))[:, None]
-    chosen = np.zeros(requests.present.shape, bool)
-    np.logical_or.at(chosen, (np.broadcast_to(rows, cards.shape)[used], safe[used]), True)
-    right_size = (used.sum(1) == requests.card_size) & (chosen.sum(1) == requests.card_size)
-    in_reach = ((cards < N) & (~used | requests.present[rows, safe])).all(1)
-    pairs = chosen[:, :, None] & chosen[:, None, :] & ~np.eye(N, dtype=bool)
-    clique = (requests.graph | ~pairs).all((1, 2))
-    holds_pins = (chosen | ~requests.pinned).all(1)
-    valid: Bool[np.ndarray, "B"] = (
-        right_size & in_reach & clique & holds_pins & _within_caps(requests, chosen)
-    )
-    if requests.brief is not None:
-        chosen_in_order = [[p for p in card if 0 <= p < N] for card in cards.tolist()]
-        kept = [keeps(requests.brief, b, card) for b, card in enumerate(chosen_in_order)]
-        valid = valid & np.array(kept, bool)
-    return valid
-
-
-def _within_caps(requests: Requests, chosen: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B"]:
-    """At most `cap` chosen positions in every group of every cap; group -1 is counted by none."""
-    counted = chosen[:, None, :] & (requests.group >= 0)  # B C N
-    peers = requests.group[:, :, :, None] == requests.group[:, :, None, :]  # B C N N
-    same_group = (peers & counted[:, :, None, :]).sum(3)
-    within: Bool[np.ndarray, "B"] = (~counted | (same_group <= requests.cap[:, :, None])).all((1, 2))
-    return within
+    return np.array([is_valid_card(requests, b, card[card >= 0]) for b, card in enumerate(cards)], np.bool_)
 
 
 def diversity(cards: Int[np.ndarray, "B K"], distance: Float[np.ndarray, "B N N"]) -> Float[np.ndarray, "B"]:

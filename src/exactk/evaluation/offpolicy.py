@@ -1,19 +1,20 @@
-"""What a card policy would have earned, estimated from the logs of another policy.
+"""What a card policy would have earned, estimated from the logs of another policy that say how likely each card was.
 
 Knows no model and no file. Where the logs cannot tell, it says "not enough support" and gives no number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from exactk.errors import InputError
 from exactk.evaluation.significance import Interval, bootstrap_interval
+from exactk.problem.batch import Batch
 
 # Both limits are set by `trust.offpolicy_check`: with laxer ones, logs that happen to lack their rare heavy weights
 # pass, and their estimates are biased low (100 samples, no limit on the mean: IPS covered the truth in 70% of logs).
@@ -56,23 +57,6 @@ class Estimate:
             "mean_weight": None if np.isnan(self.support.mean_weight) else self.support.mean_weight,
             "reason": self.support.reason or None,
         }
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Estimate:
-        """The other way."""
-        weight = np.nan if document["mean_weight"] is None else document["mean_weight"]
-        support = Support(
-            document["logged"],
-            document["matched"],
-            document["effective_samples"],
-            weight,
-            document["reason"] or "",
-        )
-        return cls(
-            document["estimator"],
-            None if document["interval"] is None else Interval(**document["interval"]),
-            support,
-        )
 
 
 def same_card(cards: Int[np.ndarray, "B K"], others: Int[np.ndarray, "B L"]) -> Bool[np.ndarray, "B"]:
@@ -127,43 +111,59 @@ def support(weights: Float[np.ndarray, "B"], min_effective: float = MIN_EFFECTIV
     return Support(len(weights), matched, effective, average, reason)
 
 
+class Resampling(NamedTuple):
+    """How intervals are made: by chance, from whole groups (the requests of a user, say), of rows that give support.
+
+    Without `check` numbers are given where there is no support, too: to learn what they would be worth.
+    """
+
+    rng: np.random.Generator
+    groups: Int[np.ndarray, "B"] | None = None
+    check: bool = True
+
+    def estimate(
+        self, name: str, terms: Float[np.ndarray, "B"], over: Float[np.ndarray, "B"], weights: np.ndarray
+    ) -> Estimate:
+        """The mean of terms, or their sum over that of `over`, where these importance weights give support."""
+        found = support(weights)
+        shown = found.enough or not self.check
+        interval = bootstrap_interval(terms, self.rng, over=over, groups=self.groups) if shown else None
+        return Estimate(name, interval, found)
+
+
 def inverse_propensity(
-    weights: Float[np.ndarray, "B"],
-    clicked: Float[np.ndarray, "B"],
-    rng: np.random.Generator,
-    groups: Int[np.ndarray, "B"] | None = None,
-    check: bool = True,
+    weights: Float[np.ndarray, "B"], clicked: Float[np.ndarray, "B"], by: Resampling
 ) -> Estimate:
     """IPS: mean of w r. Unbiased under full support."""
-    return _estimate("ips", weights * clicked, np.ones(len(weights)), weights, rng, groups, check)
+    return by.estimate("ips", weights * clicked, np.ones(len(weights)), weights)
 
 
 def self_normalised(
-    weights: Float[np.ndarray, "B"],
-    clicked: Float[np.ndarray, "B"],
-    rng: np.random.Generator,
-    groups: Int[np.ndarray, "B"] | None = None,
-    check: bool = True,
+    weights: Float[np.ndarray, "B"], clicked: Float[np.ndarray, "B"], by: Resampling, name: str = "snips"
 ) -> Estimate:
-    """SNIPS: sum of w r over sum of w. Slightly biased, far less noisy, never outside [0, 1]."""
-    return _estimate("snips", weights * clicked, weights, weights, rng, groups, check)
+    """SNIPS: sum of w r over sum of w. Slightly biased, far less noisy, never outside [0, 1].
+
+    With `pseudo_inverse_weights` it is wPI.
+    """
+    return by.estimate(name, weights * clicked, weights, weights)
+
+
+class Opinions(NamedTuple):
+    """What a value model says of the logged cards, and of those the policy would show."""
+
+    logged: Float[np.ndarray, "B"]
+    target: Float[np.ndarray, "B"]
 
 
 def doubly_robust(
-    weights: Float[np.ndarray, "B"],
-    clicked: Float[np.ndarray, "B"],
-    model_logged: Float[np.ndarray, "B"],
-    model_target: Float[np.ndarray, "B"],
-    rng: np.random.Generator,
-    groups: Int[np.ndarray, "B"] | None = None,
-    check: bool = True,
+    weights: Float[np.ndarray, "B"], clicked: Float[np.ndarray, "B"], opinions: Opinions, by: Resampling
 ) -> Estimate:
     """DR: mean of q(target) + w (r - q(logged)). Unbiased if the propensities or the model q are right.
 
     Without support it is only the model's opinion of itself, so the same check refuses it.
     """
-    terms = model_target + weights * (clicked - model_logged)
-    return _estimate("dr", terms, np.ones(len(weights)), weights, rng, groups, check)
+    terms = opinions.target + weights * (clicked - opinions.logged)
+    return by.estimate("dr", terms, np.ones(len(weights)), weights)
 
 
 def pseudo_inverse_weights(
@@ -182,56 +182,21 @@ def pseudo_inverse_weights(
     return weights
 
 
-def pseudo_inverse(
-    weights: Float[np.ndarray, "B"],
-    clicked: Float[np.ndarray, "B"],
-    rng: np.random.Generator,
-    groups: Int[np.ndarray, "B"] | None = None,
-    check: bool = True,
-) -> Estimate:
-    """wPI: self-normalised with `pseudo_inverse_weights`."""
-    return _estimate("pi", weights * clicked, weights, weights, rng, groups, check)
-
-
 def estimate_value(
     target: Int[np.ndarray, "B K"],
     logged: Int[np.ndarray, "B L"],
     clicked: Bool[np.ndarray, "B"],
     propensity: Float[np.ndarray, "B"],
-    rng: np.random.Generator,
-    model_logged: Float[np.ndarray, "B"] | None = None,
-    model_target: Float[np.ndarray, "B"] | None = None,
-    groups: Int[np.ndarray, "B"] | None = None,
-    check: bool = True,
+    by: Resampling,
+    opinions: Opinions | None = None,
 ) -> Mapping[str, Estimate]:
-    """Every card-level estimate of a deterministic policy's value that the logs allow, by estimator name.
-
-    Without `check` numbers are given where there is no support, too: to learn what they would be worth.
-    """
+    """Every card-level estimate of a deterministic policy's value that the logs allow, by estimator name."""
     weights = card_weights(target, logged, propensity)
     reward = clicked.astype(np.float64)
-    estimates = [
-        inverse_propensity(weights, reward, rng, groups, check),
-        self_normalised(weights, reward, rng, groups, check),
-    ]
-    if model_logged is not None and model_target is not None:
-        estimates.append(doubly_robust(weights, reward, model_logged, model_target, rng, groups, check))
+    estimates = [inverse_propensity(weights, reward, by), self_normalised(weights, reward, by)]
+    if opinions is not None:
+        estimates.append(doubly_robust(weights, reward, opinions, by))
     return {estimate.estimator: estimate for estimate in estimates}
-
-
-def _estimate(
-    name: str,
-    terms: Float[np.ndarray, "B"],
-    over: Float[np.ndarray, "B"],
-    weights: Float[np.ndarray, "B"],
-    rng: np.random.Generator,
-    groups: Int[np.ndarray, "B"] | None,
-    check: bool,
-) -> Estimate:
-    found = support(weights)
-    shown = found.enough or not check
-    interval = bootstrap_interval(terms, rng, over=over, groups=groups) if shown else None
-    return Estimate(name, interval, found)
 
 
 def _indicator(cards: Int[np.ndarray, "B K"], num_candidates: int) -> Float[np.ndarray, "B N"]:
@@ -240,3 +205,35 @@ def _indicator(cards: Int[np.ndarray, "B K"], num_candidates: int) -> Float[np.n
     rows = np.broadcast_to(np.arange(len(cards))[:, None], cards.shape)
     inside[rows[cards >= 0], cards[cards >= 0]] = 1.0
     return inside
+
+
+def logged_estimates(
+    recommend: Callable[[Batch], Int[np.ndarray, "B K"]], batches: Iterable[Batch], seed: int = 0
+) -> Mapping[str, Estimate]:
+    """Off-policy estimates by name; none where the log holds no propensities at all."""
+    target, logged, clicked, propensity, user = [], [], [], [], []
+    for batch in batches:
+        if batch.propensity is None or batch.card is None or batch.clicked is None:
+            return {}
+        target.append(recommend(batch))
+        logged.append(batch.card)
+        clicked.append(batch.clicked)
+        propensity.append(batch.propensity.astype(np.float64))
+        user.append(batch.user)
+    if not propensity or np.isnan(np.concatenate(propensity)).all():
+        return {}
+    return estimate_value(
+        stacked(target),
+        stacked(logged),
+        np.concatenate(clicked),
+        np.concatenate(propensity),
+        Resampling(np.random.default_rng(seed), np.concatenate(user)),
+    )
+
+
+def stacked(cards: list[Int[np.ndarray, "_ _"]]) -> Int[np.ndarray, "R K"]:
+    """Cards of all batches, padded (-1) to the longest."""
+    longest = max(part.shape[1] for part in cards)
+    return np.concatenate(
+        [np.pad(part, ((0, 0), (0, longest - part.shape[1])), constant_values=-1) for part in cards]
+    )

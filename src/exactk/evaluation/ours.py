@@ -10,7 +10,7 @@ from typing import Any
 
 from exactk.engine.decide import Decider, decider_of
 from exactk.learning import phases
-from exactk.learning.compiled import compiled_decoder, compiled_search
+from exactk.learning.phases import compiled_decoder, compiled_search
 from exactk.models.pairvalue import PairValue
 from exactk.recommender import card_figures as card_figures
 from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, tuned
@@ -31,7 +31,7 @@ RATES = (1.0, 3.0)  # times the preset's own learning rate
 
 def fit_pair_value(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """A learned value of items and pairs, maximised by the clique engine; tuned by its log loss on validation."""
-    trained, _, chosen, score = tuned_value(train, valid, budget)
+    trained, chosen, score = tuned_value(train, valid, budget)
     assert isinstance(trained.models.value, PairValue)
     return TrainedMethod({"pair value + exact": compiled_search(trained.models.value, 1)}, chosen, score)
 
@@ -43,13 +43,10 @@ def fit_card_value(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """
 
     def attempt(setting: Setting) -> tuple[Decider, float]:
-        config = configured({}, setting, budget, "best")
-        trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
-        losses = [figures["loss"] for figures in trained.history if figures.get("event") == "valid"]
-        decider = decider_of(
-            config, trained.models.weights, trained.sizes, int(train.view.meta.K or 1), threads=1
-        )
-        return decider, -min(losses, default=float("nan"))
+        config = configured(setting, budget, "best")
+        trained = learned(config, train, valid)
+        weights, card_size = trained.models.weights, int(train.view.meta.K or 1)
+        return decider_of(config, weights, trained.sizes, card_size, threads=1), -least(trained, "loss")
 
     decider, chosen, score = tuned(settings(train), budget, attempt)
     return TrainedMethod({"card value + exact": decider}, chosen, score)
@@ -62,9 +59,8 @@ def fit_gattn(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """
     if not train.sizes.item_feature_size or train.view.clicked.all():
         return fit_by_ids(train, valid, budget)
-    chosen = tuned_value(train, valid, budget)[2] if budget.trials > 1 else settings(train)[0]
-    config = configured({}, chosen, budget, "guided")
-    trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
+    chosen = tuned_value(train, valid, budget)[1] if budget.trials > 1 else settings(train)[0]
+    trained = learned(configured(chosen, budget, "guided"), train, valid)
     return _written_by(trained, {**chosen, "preset": "guided"})
 
 
@@ -83,8 +79,7 @@ def _fit_lesson(train: Logs, valid: Logs, budget: Budget, way: str, overrides: l
     """One lesson changed: of the guided policy, or of the paper's where there are ids alone."""
     name = "guided" if train.sizes.item_feature_size else "paper"
     chosen = settings(train)[0]
-    config = configured({}, chosen, budget, name).with_overrides(overrides)
-    trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
+    trained = learned(configured(chosen, budget, name).with_overrides(overrides), train, valid)
     return _written_by(trained, {**chosen, "preset": name, "settings": overrides}, way=way)
 
 
@@ -98,16 +93,10 @@ def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     remembering = [{**chosen, "preset": "best-ids", "memory": memory} for memory in memories]
 
     def attempt(setting: Setting) -> tuple[phases.Trained, float]:
-        config = configured({}, setting, budget, "best-ids").with_overrides(
-            [f"policy.memory={setting['memory']}"]
-        )
-        trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
-        found = [
-            figures["precision"]
-            for figures in trained.history
-            if figures.get("task") == "policy" and figures.get("event") == "valid"
-        ]
-        return trained, max(found, default=float("nan"))
+        overrides = [f"policy.memory={setting['memory']}"]
+        trained = learned(configured(setting, budget, "best-ids").with_overrides(overrides), train, valid)
+        found = [f["precision"] for f in trained.history if f["task"] == "policy" and f["event"] == "valid"]
+        return trained, max(found, default=math.nan)
 
     trained, setting, score = tuned(remembering, budget, attempt)
     return _written_by(trained, setting, score)
@@ -120,17 +109,24 @@ def _written_by(
     return TrainedMethod({way: compiled_decoder(trained.models.policy, 1)}, chosen, score)
 
 
-def tuned_value(train: Logs, valid: Logs, budget: Budget) -> tuple[phases.Trained, Config, Setting, float]:
+def tuned_value(train: Logs, valid: Logs, budget: Budget) -> tuple[phases.Trained, Setting, float]:
     """The pair value with the lowest validation log loss."""
 
-    def attempt(setting: Setting) -> tuple[tuple[phases.Trained, Config], float]:
-        config = configured({"model": "pair_value"}, setting, budget)
-        trained = phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
-        losses = [figures["log_loss"] for figures in trained.history if figures.get("event") == "valid"]
-        return (trained, config), -min(losses, default=float("nan"))
+    def attempt(setting: Setting) -> tuple[phases.Trained, float]:
+        trained = learned(configured(setting, budget), train, valid)
+        return trained, -least(trained, "log_loss")
 
-    (trained, config), chosen, score = tuned(settings(train), budget, attempt)
-    return trained, config, chosen, score
+    return tuned(settings(train), budget, attempt)
+
+
+def learned(config: Config, train: Logs, valid: Logs) -> phases.Trained:
+    """Trained as `Recommender.fit` would."""
+    return phases.train(config, train.view, valid.view, train.vocabulary, card_figures, phases.Run())
+
+
+def least(trained: phases.Trained, name: str) -> float:
+    """The lowest of a figure that validation saw; NaN without any."""
+    return min((f[name] for f in trained.history if f["event"] == "valid"), default=math.nan)
 
 
 def settings(train: Logs) -> list[Setting]:
@@ -141,7 +137,7 @@ def settings(train: Logs) -> list[Setting]:
     ]
 
 
-def configured(base: dict[str, Any], setting: Setting, budget: Budget, name: str = "pair-value") -> Config:
+def configured(setting: Setting, budget: Budget, name: str = "pair-value") -> Config:
     """A preset with this setting's inputs and learning rate; its epochs, but never more than the budget's."""
     best = preset(name)
     kind, rate = setting["inputs"], setting["times_learning_rate"]
@@ -150,14 +146,11 @@ def configured(base: dict[str, Any], setting: Setting, budget: Budget, name: str
         return {"epochs": min(own.epochs, budget.epochs), "learning_rate": rate * own.learning_rate}
 
     training = {"epochs": min(best.training.epochs, budget.epochs), "seed": budget.seed, "device": "cpu"}
-    return Config.from_dict(
-        {
-            **base,
-            "policy": {"inputs": kind},
-            "reward": {"inputs": kind, **pace(best.reward)},
-            "pair_value": {"inputs": kind, **pace(best.pair_value)},
-            "card_value": pace(best.card_value),
-            "training": training,
-        },
-        base=best,
-    )
+    changed = {
+        "policy": {"inputs": kind},
+        "reward": {"inputs": kind, **pace(best.reward)},
+        "pair_value": {"inputs": kind, **pace(best.pair_value)},
+        "card_value": pace(best.card_value),
+        "training": training,
+    }
+    return Config.from_dict(changed, base=best)

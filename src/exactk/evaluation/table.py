@@ -6,7 +6,7 @@ Knows no model and no file; `verdict.py` puts it in words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -70,9 +70,7 @@ class Row:
     precision: Interval | None
     hit_ratio: Interval | None
     whole_card: Interval | None
-    weighed: (
-        float | None
-    )  # clicked item on the card, clicks weighed by 1 / how likely their place was looked at
+    weighed: float | None  # clicked item, clicks weighed by 1 / how likely their place was looked at
     value: Interval | None
     share_of_optimum: Interval | None
     regret: float | None
@@ -83,10 +81,10 @@ class Row:
     ms_per_card: float
     ms_alone: float
     train_seconds: float
-    difference: Interval | None  # headline minus the strongest rival's, request by request
-    p_value: float | None
-    p_adjusted: float | None  # Holm, over all rows tested
-    chosen: Mapping[str, Any]
+    difference: Interval | None = None  # headline minus the strongest rival's, request by request
+    p_value: float | None = None
+    p_adjusted: float | None = None  # Holm, over all rows tested
+    chosen: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values; NaN becomes null."""
@@ -102,23 +100,6 @@ class Row:
                 document[name] = dict(value) if isinstance(value, Mapping) else value
         return document
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Row:
-        """The other way."""
-        values = {"weighed": None, **document}
-        for name in INTERVALS:
-            held = document.get(name)  # tables of before 0.2 know no whole cards
-            values[name] = None if held is None else Interval(**held)
-        for name in ("train_seconds", "ms_per_card", "ms_alone", "coverage"):
-            values[name] = np.nan if document[name] is None else document[name]
-        values["estimates"] = {
-            kind: offpolicy.Estimate.of(estimate) for kind, estimate in document["estimates"].items()
-        }
-        return cls(**values)
-
-
-INTERVALS = ("precision", "hit_ratio", "whole_card", "value", "share_of_optimum", "difference")
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -131,18 +112,6 @@ class Comparison:
     optimum: float | None
     facts: Mapping[str, Any]
     seeds: tuple[int, ...]
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Comparison:
-        """A comparison as `as_dict` wrote it."""
-        return cls(
-            rows=tuple(Row.of(row) for row in document["rows"]),
-            seeds=tuple(document["seeds"]),
-            **{
-                name: document[name]
-                for name in ("skipped", "headline", "strongest_rival", "optimum", "facts")
-            },
-        )
 
     def row(self, way: str) -> Row:
         """One way's line."""
@@ -158,6 +127,10 @@ class Comparison:
         from exactk.evaluation.verdict import markdown
 
         return markdown(self)
+
+    def _repr_markdown_(self) -> str:
+        """How Jupyter shows it."""
+        return str(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, rows in the order of the table."""
@@ -182,7 +155,7 @@ def compared(
     optimum: Float[np.ndarray, "R"] | None,
     facts: Mapping[str, Any],
     seeds: Sequence[int],
-    models: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
+    models: Mapping[str, offpolicy.Opinions] | None = None,
 ) -> Comparison:
     """Means, intervals and paired tests; every row from the same random stream: equal scores, equal intervals.
 
@@ -202,20 +175,16 @@ def compared(
     rows = []
     for entry in present:
         difference, p_value = tests.get(entry.way, (None, None))
+        row = _row(entry, logged, optimum, (models or {}).get(entry.way))
         p_adjusted = float(adjusted[entry.way]) if entry.way in adjusted else None
-        opinions = (models or {}).get(entry.way, (None, None))
-        rows.append(
-            _row(
-                entry, logged, optimum, difference, p_value, p_adjusted, opinions, np.random.default_rng(SEED)
-            )
-        )
+        rows.append(replace(row, difference=difference, p_value=p_value, p_adjusted=p_adjusted))
     rows.sort(key=lambda row: -_sortable(getattr(row, headline)))
     return Comparison(
         rows=tuple(rows),
         skipped={entry.way: entry.reason for entry in entries if not entry.scores},
         headline=headline,
         strongest_rival=strongest,
-        optimum=None if optimum is None else float(optimum.mean()),
+        optimum=float(optimum.mean()) if optimum is not None and len(optimum) else None,
         facts={**facts, "judged": len(logged.user), "without_valid_card": logged.num_left_out},
         seeds=tuple(seeds),
     )
@@ -245,25 +214,15 @@ def _against(
 
 
 def _row(
-    entry: Entry,
-    logged: Logged,
-    optimum: Float[np.ndarray, "R"] | None,
-    difference: Interval | None,
-    p_value: float | None,
-    p_adjusted: float | None,
-    opinions: tuple[np.ndarray | None, np.ndarray | None],
-    rng: np.random.Generator,
+    entry: Entry, logged: Logged, optimum: Float[np.ndarray, "R"] | None, opinions: offpolicy.Opinions | None
 ) -> Row:
+    """All that is known of a way by itself."""
+    rng = np.random.default_rng(SEED)
     value = entry.mean("value")
     diversity = metrics.mean(entry.mean("diversity"))
+    by = offpolicy.Resampling(rng, logged.user)
     estimates = offpolicy.estimate_value(
-        entry.scores[0].cards,
-        logged.card,
-        logged.clicked,
-        logged.propensity,
-        rng,
-        *opinions,
-        groups=logged.user,
+        entry.scores[0].cards, logged.card, logged.clicked, logged.propensity, by, opinions
     )
     known = optimum is not None
     return Row(
@@ -286,9 +245,6 @@ def _row(
         ms_per_card=entry.number("ms_per_card"),
         ms_alone=entry.number("ms_alone"),
         train_seconds=entry.train_seconds,
-        difference=difference,
-        p_value=p_value,
-        p_adjusted=p_adjusted,
         chosen=entry.chosen,
     )
 

@@ -5,23 +5,27 @@ docs/guide/models.md says which log gets which loss; the loop that runs the task
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
-from exactk.learning import ranks
 from exactk.learning.fit import Step, Task
-from exactk.learning.losses import reward_loss
-from exactk.learning.signals import list_loss, list_weights, rivals_of, subset_loss
+from exactk.learning.losses import FAR, list_loss, reward_loss
+from exactk.learning.process import gathered
 from exactk.learning.tasks import Data, mixed_precision
 from exactk.models.card_value import CardValue
-from exactk.models.ensemble import Values
-from exactk.search import exact
+from exactk.models.pairvalue import Values
+from exactk.search.feasible import mark
+from exactk.search.maximise import best_few, exact
 from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig, ShownAs
 from exactk.tensors import TensorBatch
 
@@ -34,8 +38,11 @@ SCALES_FROM = 4096  # requests of train
 
 
 def shown_in(train: Dataset) -> ShownAs:
-    """What users saw, by what the log holds: clicks outside every card, or cards that were all chosen."""
-    if train.signal.whole_lists:
+    """What users saw, by what the log holds: clicks outside every card (or rewards alone, where there is no card), or
+    cards that were all chosen.
+    """
+    graded = train.signal.rewards > 0 and not train.signal.cards
+    if train.signal.whole_lists or graded:
         return "list"
     return "session" if train.signal.positives_only else "card"
 
@@ -93,18 +100,10 @@ def card_value_task(model: CardValue, data: Data, batch_size: int, precision: st
     def validate() -> dict[str, float]:
         generator = Generator().manual_seed(0)  # the same cards are compared every time
         losses = [mean_losses(model, batch, choice, generator).cpu() for batch in data.valid_batches()]
-        return {"loss": float(ranks.gathered(torch.cat(losses)).mean())}
+        return {"loss": float(gathered(torch.cat(losses)).mean())}
 
-    return Task(
-        name="value",
-        module=model,
-        batches=data.train_batches(batch_size),
-        batches_per_epoch=data.train.num_batches(batch_size),
-        loss=loss,
-        validate=None if data.valid is None or not len(data.valid) else validate,
-        score="loss",
-        higher_is_better=False,
-        weight=data.train_weight(batch_size),
+    return data.task(
+        "value", model, batch_size, loss, validate if data.valid is not None and len(data.valid) else None
     )
 
 
@@ -176,4 +175,79 @@ def own_cards(
         hits = batch.clicks.gather(1, found.cards.clamp(min=0)) * (found.cards >= 0)
         logits.append((found.value + values.bias).float().cpu())
         clicked.append((hits > 0).any(1).cpu())
-    return ranks.gathered(torch.cat(logits)), ranks.gathered(torch.cat(clicked))
+    return gathered(torch.cat(logits)), gathered(torch.cat(clicked))
+
+
+MOST_SUBSETS = 2048  # cards of a request that are all compared with the one chosen
+HARD, DRAWN = 32, 256  # where there are more: the best ones under the value, and random ones
+
+
+def list_weights(batch: TensorBatch) -> Float[Tensor, "B N"]:
+    """What each shown item was worth: its clicks, or its reward where one is known, never less than nothing."""
+    worth = torch.zeros_like(batch.present, dtype=torch.float32) if batch.clicks is None else batch.clicks
+    if batch.reward is not None:
+        worth = torch.where(batch.reward.isnan(), worth, batch.reward)
+    return worth.clamp(min=0) * batch.present
+
+
+class Rivals(NamedTuple):
+    """Cards of one request as rows of 0 and 1, padded to S; `right` is the row of the card that was chosen."""
+
+    rows: Float[Tensor, "B S N"]
+    real: Bool[Tensor, "B S"]
+    right: Int[Tensor, "B"]
+
+
+def subset_loss(values: Values, rivals: Rivals) -> Float[Tensor, "B"]:
+    """Minus log of the chosen card's share in the softmax over all cards of its size that could have been chosen."""
+    worth = (rivals.rows * values.node.unsqueeze(1)).sum(-1)
+    worth = worth + ((rivals.rows @ values.pair) * rivals.rows).sum(-1) / 2
+    log_share = worth.masked_fill(~rivals.real, FAR).log_softmax(-1)
+    return -log_share.gather(1, rivals.right.unsqueeze(1)).squeeze(1)
+
+
+def rivals_of(batch: TensorBatch, values: Values, generator: Generator | None) -> Rivals:
+    """Every card of the chosen one's size where they are few; else the best under the value, all swaps of one item,
+    and random ones.
+    """
+    assert batch.card is not None
+    present, card = batch.present.cpu(), batch.card.cpu()
+    hard: Tensor | None = None  # B HARD N
+    found: list[Tensor] = []
+    for b in range(len(present)):
+        places = present[b].nonzero().squeeze(-1)
+        chosen = torch.zeros(present.shape[1])
+        chosen[card[b][card[b] >= 0]] = 1.0
+        size = int(chosen.sum())
+        if math.comb(len(places), size) <= MOST_SUBSETS:
+            rows = torch.zeros(math.comb(len(places), size), present.shape[1])
+            rows[:, places] = all_cards(len(places), size)
+        else:
+            if hard is None:
+                hard = mark(best_few(batch, values.node, values.pair, HARD).cpu(), len(chosen)).float()
+            rows = torch.cat([hard[b][hard[b].any(1)], *_near(chosen, places, size, generator)])
+        others = rows[(rows != chosen).any(1)]
+        found.append(torch.cat([chosen.unsqueeze(0), others]))
+    S = max(map(len, found))
+    rows = torch.stack([torch.nn.functional.pad(r, (0, 0, 0, S - len(r))) for r in found])
+    real = torch.arange(S) < torch.tensor([len(r) for r in found]).unsqueeze(1)
+    device = batch.present.device
+    return Rivals(rows.to(device), real.to(device), torch.zeros(len(found), dtype=torch.long, device=device))
+
+
+def _near(chosen: Tensor, places: Tensor, size: int, generator: Generator | None) -> list[Tensor]:
+    inside, outside = chosen.nonzero().squeeze(-1), places[chosen[places] == 0]
+    swaps = chosen.repeat(len(inside) * len(outside), 1)
+    out_of, into = torch.cartesian_prod(inside, outside).unbind(1)
+    at = torch.arange(len(swaps))
+    swaps[at, out_of], swaps[at, into] = 0.0, 1.0
+    order = torch.rand(DRAWN, len(places), generator=generator).argsort(1)[:, :size]
+    drawn = torch.zeros(DRAWN, len(chosen)).scatter_(1, places[order], 1.0)
+    return [swaps, drawn]
+
+
+@lru_cache(maxsize=256)
+def all_cards(num_candidates: int, size: int) -> Float[Tensor, "S N"]:
+    """Every card of this size as a row of 0 and 1."""
+    at = torch.tensor(list(itertools.combinations(range(num_candidates), size)), dtype=torch.long)
+    return torch.zeros(len(at), num_candidates).scatter_(1, at.view(len(at), size), 1.0)

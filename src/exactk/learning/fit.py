@@ -18,10 +18,20 @@ from torch import Generator, Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from exactk.errors import ConfigError, ExactKError
-from exactk.learning import checkpoint, ranks
-from exactk.learning.optimiser import FitSettings, Optimiser, learning_rate
+from exactk.learning.optimiser import (
+    Checkpoint,
+    FitSettings,
+    Optimiser,
+    filed,
+    learning_rate,
+    read_checkpoint,
+    write_checkpoint,
+)
 from exactk.learning.process import (
+    agreed,
+    current_ranks,
     deterministic,
+    mean_over_ranks,
     private_randomness,
     random_state,
     restore_random_state,
@@ -119,7 +129,7 @@ class _Run:
         self.path = None if folder is None else folder / f"{task.name}.safetensors"
         self.optimiser = Optimiser(task.module, settings.learning_rate, settings.weight_decay)
         self.generator = Generator(settings.device).manual_seed(settings.seed)
-        self.ranks = ranks.current()
+        self.ranks = current_ranks()
         self.loss: Callable[[TensorBatch, float, Generator], Step] = task.loss
         self.recorder: Recorder | None = None
         if task.recordable and self.device.type == "cuda" and self.ranks.world == 1:
@@ -144,9 +154,8 @@ class _Run:
         """One step of gradient descent, and the position moved past its batch."""
         if not self.task.module.training:  # to say so walks through all of its modules
             self.task.module.train()
-        if (
-            self.ranks.world > 1
-        ):  # randomness of this step and rank alone: a checkpoint need not hold every rank's
+        # Randomness of this step and rank alone: a checkpoint need not hold every rank's.
+        if self.ranks.world > 1:
             torch.manual_seed(self.ranks.seed(self.settings.seed, self.step))
             self.generator.manual_seed(self.ranks.seed(self.settings.seed + 1, self.step))
         step = None if self.recorder is None else self.recorder(batch)
@@ -177,7 +186,7 @@ class _Run:
 
     def report_training(self) -> None:
         """Mean figures since the last report."""
-        means = ranks.mean_over_ranks(torch.stack([value.double() for value in self.sums.values()]))
+        means = mean_over_ranks(torch.stack([value.double() for value in self.sums.values()]))
         means_by_name = dict(zip(self.sums, (means / self.counted).tolist(), strict=True))
         self.sums, self.counted = {}, 0
         self.refuse_not_a_number(torch.tensor(means_by_name["loss"]))
@@ -193,7 +202,7 @@ class _Run:
         self.task.module.eval()
         with torch.no_grad():
             figures = self.task.validate()
-        score = ranks.agreed(figures[self.task.score])
+        score = agreed(figures[self.task.score])
         sign = 1.0 if self.task.higher_is_better else -1.0
         if not math.isnan(score) and (self.best_score is None or sign * score > sign * self.best_score):
             self.best_score, self.stale = score, 0
@@ -250,7 +259,7 @@ class _Run:
                 raise ConfigError(
                     f"{self.path.parent} holds an earlier run: resume it (resume=True) or choose another folder"
                 )
-            self.restore(checkpoint.read(self.path))
+            self.restore(read_checkpoint(self.path))
         for listener in self.listeners:
             listener.begin(self.task.name, self.step)
         if self.ranks.world > 1 and not self.done:
@@ -269,18 +278,18 @@ class _Run:
         if self.path is None or not self.ranks.first:
             return
         tensors = {
-            **checkpoint.filed("weights", self.task.module.state_dict()),
-            **checkpoint.filed("best", self.best_weights),
+            **filed("weights", self.task.module.state_dict()),
+            **filed("best", self.best_weights),
             **self.optimiser.tensors(),
-            **checkpoint.filed("sums", self.sums),
-            **checkpoint.filed("global", random_state(self.device)),
+            **filed("sums", self.sums),
+            **filed("global", random_state(self.device)),
             "generator": self.generator.get_state(),
         }
         facts = {name: getattr(self, name) for name in _FACTS}
-        checkpoint.write(self.path, tensors, {**facts, "settings": asdict(self.settings)})
+        write_checkpoint(self.path, tensors, {**facts, "settings": asdict(self.settings)})
         self.saved_at = time.monotonic()
 
-    def restore(self, saved: checkpoint.Checkpoint) -> None:
+    def restore(self, saved: Checkpoint) -> None:
         """Become the run that was saved; refuse one with other settings, which would train something else."""
         for name, value in saved.facts["settings"].items():
             mine = getattr(self.settings, name, value)  # a setting that is gone decides nothing

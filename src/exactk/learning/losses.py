@@ -11,9 +11,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from exactk.search.sample import picked
+from exactk.search.decoding import picked
 
 NOTHING = -1  # a target, or a position of a card, that is not there
+FAR = -1e9  # the score of what is not there: no share of a softmax
 
 
 def target_loss(
@@ -37,9 +38,8 @@ def spread_loss(
 
     What label smoothing mixes into `target_loss`: it keeps a policy from pushing any candidate down without end.
     """
-    possible = allowed.gather(2, targets.clamp(min=0).unsqueeze(2)) & (targets != NOTHING).unsqueeze(
-        2
-    )  # B K 1
+    at = targets.clamp(min=0).unsqueeze(2)
+    possible = allowed.gather(2, at) & (targets != NOTHING).unsqueeze(2)  # B K 1
     return uniform_loss(log_probs, allowed, possible.expand_as(allowed))
 
 
@@ -96,13 +96,16 @@ def reward_loss(logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> Float
     return functional.binary_cross_entropy_with_logits(logits, clicked.to(logits.dtype), reduction="none")
 
 
-def choice_loss(
-    appeals: Float[Tensor, "B K"], card: Int[Tensor, "B K"], clicked_position: Int[Tensor, "B"]
+def list_loss(
+    node: Float[Tensor, "B N"], present: Bool[Tensor, "B N"], weights: Float[Tensor, "B N"]
 ) -> Float[Tensor, "B"]:
-    """Minus log softmax of the clicked item's appeal among those of its card; 0 where no item of it was clicked."""
-    clicked = (card == clicked_position.unsqueeze(1)) & (card != NOTHING)
-    among = appeals.masked_fill(card == NOTHING, torch.finfo(appeals.dtype).min).log_softmax(dim=1)
-    return -torch.where(clicked, among, 0.0).sum(dim=1)
+    """Cross entropy of the softmax over a whole shown list against each item's share of the weights; 0 without any.
+
+    Scores log 1, log 2, log 5 and one click on the second: -log(2/8).
+    """
+    log_share = node.masked_fill(~present, FAR).log_softmax(-1)
+    total = weights.sum(-1, keepdim=True)
+    return -(weights / total.clamp(min=1e-9) * log_share).sum(-1)
 
 
 def mean_over(values: Float[Tensor, "B"], counted: Bool[Tensor, "B"]) -> Float[Tensor, ""]:

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from exactk.errors import ConfigError
 from exactk.learning.phases import Models
-from exactk.models.inputs import joined
-from exactk.models.pointer import EncodedRequests, State
+from exactk.models.gattn import EncodedRequests, State
 from exactk.models.policy import Policy
-from exactk.search.steps import log_probabilities
-from exactk.tensors import TensorBatch
+from exactk.search.decoding import log_probabilities
+from exactk.tensors import Facts, TensorBatch
 
 OPSET = 18
 
@@ -77,30 +76,24 @@ class CardGraph(nn.Module):
         return beams.cards[:, 0], beams.total[:, 0], beams.total[:, 0] > -torch.inf
 
     def encoded(self, named: dict[str, Tensor]) -> EncodedRequests:
-        """Input layer and encoder (eq. 4 to 8)."""
-        inputs, vectors = self.policy.inputs, self.policy.inputs.vectors
-        nothing = named["present"]
-        item = joined(
-            vectors.items,
-            named.get("item", nothing),
-            named.get("item_features"),
-            vectors.item_feature_size,
-            "item",
+        """Input layer and encoder (eq. 4 to 8); what steers Python is given, so that nothing is read from the data."""
+        present, nothing = named["present"], named["present"].long()
+        rules = {
+            "card_size": nothing[:, 0],
+            "pinned": present,
+            "group": nothing[:, None][:, :0],
+            "cap": nothing[:, :0],
+        }
+        facts = Facts(
+            all_safe=False,
+            complete=False,
+            has_pins=False,
+            ragged=False,
+            all_present=False,
+            longest=self.card_size,
         )
-        user = joined(
-            vectors.users,
-            named.get("user", nothing),
-            named.get("user_features"),
-            vectors.user_feature_size,
-            "user",
-        )
-        nodes = (inputs.item_weight(item) + inputs.user_weight(user).unsqueeze(1)).relu()
-        encoded = self.policy.pointer.encode(self.policy.encoder(nodes, named["present"]), named["present"])
-        if self.policy.affinity is None:
-            return encoded
-        given = (named.get("user", nothing), named.get("item", nothing))
-        features = (named.get("user_features"), named.get("item_features"))
-        return encoded._replace(affinity=self.policy.affinity.score(*given, *features))
+        given: dict[str, Any] = {"user": nothing[:, 0], "item": nothing, **rules, **named}
+        return self.policy.encode(TensorBatch(**given, facts=facts))
 
     def best(
         self, beams: BegunCards, encoded: EncodedRequests, state: State, graph: Tensor, t: int, width: int
@@ -200,7 +193,9 @@ def of_recommender(recommender: Any, card_size: int | None) -> tuple[Policy, int
     fitted = recommender.fitted
     policy = Models.of(fitted).policy
     if policy is None:
-        raise ConfigError("export to ONNX needs a policy; this model searches its pair value exactly")
+        raise ConfigError(
+            "export_onnx writes what a policy does; this model has none: export_value writes what it weighs cards by"
+        )
     return policy, fitted.card_size if card_size is None else card_size
 
 

@@ -17,21 +17,23 @@ from torch import Generator
 from exactk.atomic import write_text
 from exactk.data.dataset import Dataset
 from exactk.data.vocabulary import Vocabulary
-from exactk.engine.calibration import Calibration
-from exactk.engine.decide import ModelWeights
+from exactk.engine.card_values import LearnedPairs
+from exactk.engine.decide import Calibration, ExactDecider, ModelWeights
+from exactk.engine.decode.decoder import CompiledDecoder
 from exactk.errors import ConfigError, DataError
-from exactk.learning import calibrate, card_task, ranks
+from exactk.learning import calibrate, card_task
 from exactk.learning.fit import fit
+from exactk.learning.kinds import start_kinds
 from exactk.learning.optimiser import fit_settings, with_sparse_gradients
+from exactk.learning.process import current_ranks
 from exactk.learning.progress import Figures, Listener
 from exactk.learning.tasks import Data, Measure, policy_task, predictions, value_task
 from exactk.model_folder import TrainedModel
 from exactk.models.card_value import CardValue
-from exactk.models.ensemble import Ensemble
-from exactk.models.pairvalue import PairValue
+from exactk.models.pairvalue import Ensemble, PairValue
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward, reward_of
-from exactk.settings.config import Config, InputSizes
+from exactk.settings.config import CardValueConfig, Config, InputSizes, PairValueConfig, RewardConfig
 from exactk.tensors import arrays_of
 
 
@@ -82,6 +84,18 @@ class Models:
         return self
 
 
+def compiled_decoder(policy: Policy, threads: int | None = None) -> CompiledDecoder:
+    """The engine's decoder for a network as it is now."""
+    guide = PairValueConfig() if policy.guide is None else policy.guide.value.config
+    return CompiledDecoder(arrays_of(policy), policy.config, policy.sizes, guide, threads)
+
+
+def compiled_search(model: PairValue, cores: int | None = None) -> ExactDecider:
+    """The engine's exact search for a pair value as it is now."""
+    config = Config(model="pair_value", pair_value=model.config)
+    return ExactDecider(LearnedPairs(arrays_of(model), config, model.sizes), cores)
+
+
 @dataclass(frozen=True)
 class Trained:
     """The models, how to read the value's logits as probabilities, and what was reported on the way."""
@@ -114,22 +128,16 @@ def train(
     phase_1 = Data(train, valid, vocabulary, device, config.training.seed)
     history: list[Figures] = []
     calibration = Calibration()
-    if isinstance(models.value, CardValue):
-        history += learn_card_value(config, models.value, phase_1, run)
-        calibration, figures = calibrated(models.value, phase_1)
-        history += figures
-    elif models.value is not None:
+    if models.value is not None:
         history += learn_value(config, models.value, phase_1, run)
         calibration, figures = calibrated(models.value, phase_1)
         history += figures
     if models.policy is not None:
         only_clicked = config.training.requests == "clicked"
-        phase_2 = Data(
-            for_policy(train, vocabulary, only_clicked),
-            None if valid is None else for_policy(valid, vocabulary, only_clicked),
-            vocabulary,
-            device,
-            config.training.seed,
+        phase_2 = replace(
+            phase_1,
+            train=for_policy(train, vocabulary, only_clicked),
+            valid=None if valid is None else for_policy(valid, vocabulary, only_clicked),
         )
         if models.policy.guide is not None:
             models.policy.guide.freeze()
@@ -139,39 +147,39 @@ def train(
     return Trained(models, calibration, tuple(history), sizes)
 
 
-def learn_value(config: Config, value: Reward | PairValue, data: Data, run: Run) -> list[Figures]:
-    """Phase 1 from cards that were and were not clicked."""
-    section = config.pair_value if isinstance(value, PairValue) else config.reward
-    choice = config.pair_value.choice if isinstance(value, PairValue) else 0.0
+def learn_value(config: Config, value: Reward | PairValue | CardValue, data: Data, run: Run) -> list[Figures]:
+    """Phase 1: from cards that were and were not clicked; a card value from whatever signal the log has."""
+    precision, choice = config.training.precision, config.pair_value.choice
+    section: RewardConfig | PairValueConfig | CardValueConfig
+    if isinstance(value, CardValue):
+        shown = value.sizes.shown
+        data = replace(
+            data,
+            train=card_task.with_signal(data.train, shown),
+            valid=None if data.valid is None else card_task.with_signal(data.valid, shown),
+        )
+        card_task.fit_scales(value, data)
+        section = card_task.phase_of(config.card_value, config.pair_value, value.sizes)
+        batch_size = card_task.batch_size_for(section, len(data.train))
+        task = card_task.card_value_task(value, data, batch_size, precision, choice)
+    elif isinstance(value, PairValue):
+        section = config.pair_value
+        task = value_task(value, data, section.batch_size, precision, choice)
+    else:
+        section = config.reward
+        task = value_task(value, data, section.batch_size, precision)
     value.start_at(float(data.train.clicked.mean()))
-    task = value_task("value", value, data, section.batch_size, config.training.precision, choice)
-    settings = fit_settings(section, config.training, data.device.type)
-    return fit(task, settings, run.folder, run.resume, run.listeners)
-
-
-def learn_card_value(config: Config, value: CardValue, data: Data, run: Run) -> list[Figures]:
-    """Phase 1 from whatever signal the log has."""
-    shown = value.sizes.shown
-    data = replace(
-        data,
-        train=card_task.with_signal(data.train, shown),
-        valid=None if data.valid is None else card_task.with_signal(data.valid, shown),
-    )
-    card_task.fit_scales(value, data)
-    value.start_at(float(data.train.clicked.mean()))
-    section = card_task.phase_of(config.card_value, config.pair_value, value.sizes)
-    batch_size = card_task.batch_size_for(section, len(data.train))
-    task = card_task.card_value_task(
-        value, data, batch_size, config.training.precision, config.pair_value.choice
-    )
+    start_kinds(value, data)
     settings = fit_settings(section, config.training, data.device.type)
     return fit(task, settings, run.folder, run.resume, run.listeners)
 
 
 def calibrated(value: Ensemble, data: Data) -> tuple[Calibration, list[Figures]]:
-    """How logits become probabilities, by validation; of chosen cards alone nothing can be said."""
+    """How logits become probabilities, by validation; of chosen cards alone, or rewards alone, nothing can be said."""
     shown = value.sizes.shown if isinstance(value, CardValue) else "card"
     if data.valid is None or not len(data.valid) or shown == "session":
+        return Calibration(), []
+    if shown == "list" and not data.valid.signal.lists:
         return Calibration(), []
     if isinstance(value, CardValue) and shown == "list":
         logits, clicked = card_task.own_cards(value, data.valid_batches())
@@ -246,7 +254,7 @@ def input_sizes(
 
 def same_run(config: Config, train: Dataset, valid: Dataset | None, run: Run) -> None:
     """Note in run.json what is trained on what; refuse to resume a run that was about something else."""
-    if run.folder is None or not ranks.current().first:
+    if run.folder is None or not current_ranks().first:
         return
     path = run.folder / "run.json"
     now: dict[str, Any] = {

@@ -1,30 +1,29 @@
 """Reinforcement learning from demonstrations (section 4.2): what one batch teaches the policy.
 
-Knows no loop and no files. Every row of the paper's ablation table, and every variant beyond it, is a `TrainingConfig`.
+Knows no loop and no files. Every row of the paper's ablation table, and every variant beyond it, is a `TrainingConfig`:
+among them targets of a group, and the paper's future work: a reward that learns to tell clicked cards from its own.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from exactk.learning import losses
-from exactk.learning.adversary import told_apart
 from exactk.learning.fit import Step
-from exactk.learning.group import best_cards_of, first_of_each, group_loss, group_targets
-from exactk.models.ensemble import Ensemble
-from exactk.models.pairvalue import PairValue
+from exactk.models.pairvalue import Ensemble, PairValue
 from exactk.models.policy import Policy
 from exactk.search import Feasible, sample
-from exactk.search.sample import Distributions, log_prob_of
-from exactk.search.steps import Steps, log_probabilities
+from exactk.search.decoding import Distributions, Steps, log_prob_of, log_probabilities
+from exactk.search.maximise import best_few
 from exactk.settings.config import TrainingConfig
-from exactk.tensors import TensorBatch
+from exactk.tensors import TensorBatch, rows_of
 
 Baseline = Literal["none", "leave_one_out"]
 
@@ -36,9 +35,8 @@ def rescaled(click_probability: Float[Tensor, "*shape"]) -> Float[Tensor, "*shap
 
 def best_of(rewards: Float[Tensor, "B S"], *held: Tensor) -> tuple[Tensor, ...]:
     """Hill climbing: of what is held for S samples of a request, [B, S, ...], that of the best one, [B, 1, ...]."""
-    rows = torch.arange(len(rewards), device=rewards.device).unsqueeze(1)
     best = rewards.argmax(dim=1, keepdim=True)
-    return tuple(tensor[rows, best] for tensor in held)
+    return tuple(rows_of(tensor, best) for tensor in held)
 
 
 def advantages(rewards: Float[Tensor, "B S"], baseline: Baseline) -> Float[Tensor, "B S"]:
@@ -136,11 +134,7 @@ def demonstration_loss(
 
 
 def supervised_path(
-    steps: Steps[Any],
-    config: TrainingConfig,
-    batch: TensorBatch,
-    feasible: Feasible,
-    generator: Generator,
+    steps: Steps[Any], config: TrainingConfig, batch: TensorBatch, feasible: Feasible, generator: Generator
 ) -> Paths:
     """The one path of pure supervision: the policy's own card under policy sampling, else the demonstration."""
     if config.policy_sampling:
@@ -148,7 +142,7 @@ def supervised_path(
             drawn = sample(steps, feasible, 1, config.temperature, generator)
         return Paths(drawn.cards, drawn.allowed, None, None)
     assert batch.card is not None
-    card = fitted(batch.card, feasible.longest).unsqueeze(1)  # B 1 K
+    card = fitted(batch.card, feasible.facts.longest).unsqueeze(1)  # B 1 K
     return Paths(card, feasible.along(card), None, None)
 
 
@@ -193,12 +187,91 @@ def estimated_rewards(
     return rescaled(reward(batch, cards).sigmoid())
 
 
-def shuffled(card: Int[Tensor, "B K"], generator: Generator) -> Int[Tensor, "B K"]:
-    """The same cards in a random order each, padding still last."""
+def shuffled(card: Int[Tensor, "B *C K"], generator: Generator) -> Int[Tensor, "B *C K"]:
+    """The same cards, the items of each in a random order, padding still last."""
     order = torch.rand(card.shape, generator=generator, device=card.device)
-    return card.gather(1, order.masked_fill(card == losses.NOTHING, 2.0).argsort(dim=1))
+    return card.gather(-1, order.masked_fill(card == losses.NOTHING, 2.0).argsort(dim=-1))
 
 
 def fitted(card: Int[Tensor, "B K"], length: int) -> Int[Tensor, "B L"]:
     """Cards cut or padded to the longest card of the batch."""
     return functional.pad(card, (0, length - card.shape[1]), value=losses.NOTHING)
+
+
+def first_of_each(cards: Int[Tensor, "B C K"]) -> Bool[Tensor, "B C"]:
+    """Which cards of a group are not the same set as one before them."""
+    ordered = cards.sort(-1).values
+    same = (ordered.unsqueeze(1) == ordered.unsqueeze(2)).all(-1)  # B C C
+    return ~same.tril(-1).any(2)
+
+
+def group_targets(values: Float[Tensor, "B C"], counted: Bool[Tensor, "B C"]) -> Float[Tensor, "B C"]:
+    """Softmax of the values less their mean, over their deviation; what is not counted gets nothing.
+
+    Values 1, 2, 3: standardised -1.2247, 0, 1.2247, shares 0.0626, 0.2129, 0.7245.
+    """
+    count = counted.sum(1, keepdim=True).clamp(min=1)
+    mean = (values * counted).sum(1, keepdim=True) / count
+    centred = (values - mean) * counted
+    deviation = (centred.square().sum(1, keepdim=True) / count).sqrt()
+    standard = centred / (deviation + 1e-6)
+    return standard.masked_fill(~counted, -torch.inf).softmax(1)
+
+
+def group_loss(log_prob: Float[Tensor, "B C"], target: Float[Tensor, "B C"]) -> Float[Tensor, "B"]:
+    """Cross entropy of the policy's card probabilities, shared out within the group, against the targets."""
+    among = log_prob.masked_fill(target == 0, torch.finfo(log_prob.dtype).min).log_softmax(1)
+    return -(target * among).sum(1)
+
+
+@torch.no_grad()
+def best_cards_of(
+    value: PairValue, batch: TensorBatch, count: int, generator: Generator
+) -> Int[Tensor, "B C K"]:
+    """The best valid cards under the value, found exactly, the items of each in random order.
+
+    Where a request has fewer, its best card again; `first_of_each` leaves those out.
+    """
+    values = value.values(batch)
+    cards = best_few(batch, values.node, values.pair, count)
+    cards = torch.where((cards >= 0).any(2, keepdim=True), cards, cards[:, :1])
+    return shuffled(cards, generator)
+
+
+class Adversaries(nn.Module):
+    """A policy and its discriminator, learned together; the discriminator begins as the reward of phase 1.
+
+    It never drops anything out: while it learns it is the judge, too.
+    """
+
+    def __init__(self, policy: Policy, reward: Ensemble) -> None:
+        super().__init__()
+        self.policy = policy
+        self.discriminator = deepcopy(reward)
+
+    def train(self, mode: bool = True) -> Adversaries:
+        """Only the policy is ever in training mode."""
+        super().train(mode)
+        self.discriminator.eval()
+        return self
+
+
+def discriminator_loss(
+    logged: Float[Tensor, "M B"], own: Float[Tensor, "M B S"], clicked: Bool[Tensor, "B"]
+) -> Float[Tensor, ""]:
+    """-log D(logged clicked card) - mean over samples of log(1 - D(own card)), D = sigmoid; summed over members.
+
+    Logits 0 and (0, log 3): log 2 + (log 2 + log 4) / 2 = 2.5 log 2. A request without a click teaches nothing.
+    """
+    real = functional.softplus(-logged)
+    fake = functional.softplus(own).mean(2)
+    return losses.mean_over((real + fake).sum(0), clicked)
+
+
+def told_apart(discriminator: Ensemble, batch: TensorBatch, own: Int[Tensor, "B S K"]) -> Float[Tensor, ""]:
+    """What the discriminator pays for one batch: the demonstration of each request against the policy's samples."""
+    assert batch.card is not None
+    clicked = torch.ones_like(batch.user, dtype=torch.bool) if batch.clicked is None else batch.clicked
+    card = fitted(batch.card, own.shape[2])
+    logits = discriminator.member_logits(batch, torch.cat([card.unsqueeze(1), own], 1)).float()
+    return discriminator_loss(logits[:, :, 0], logits[:, :, 1:], clicked)

@@ -12,20 +12,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from exactk.data.dataset import Dataset
 from exactk.data.order import epoch_order, in_batches
 from exactk.data.vocabulary import Vocabulary
 from exactk.errors import DataError
-from exactk.learning import calibrate, losses, ranks
-from exactk.learning.adversary import Adversaries
-from exactk.learning.decide import PolicyWriter
+from exactk.learning import calibrate, losses
 from exactk.learning.fit import Step, Task
+from exactk.learning.process import current_ranks, gathered
 from exactk.learning.recorded import Fused
-from exactk.learning.rlfd import estimated_rewards, policy_step
-from exactk.models.ensemble import Ensemble
-from exactk.models.pairvalue import PairValue
+from exactk.learning.rlfd import Adversaries, estimated_rewards, policy_step
+from exactk.models.pairvalue import Ensemble, PairValue
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
@@ -49,9 +47,21 @@ class Data:
     device: torch.device
     seed: int
 
+    def task(
+        self,
+        name: str,
+        module: nn.Module,
+        batch_size: int,
+        loss: Callable[[TensorBatch, float, Generator], Step],
+        validate: Callable[[], dict[str, float]] | None,
+    ) -> Task:
+        """This loss on these data, the weights with the least of it on validation kept."""
+        batches, weight = self.train_batches(batch_size), self.train_weight(batch_size)
+        return Task(name, module, batches, self.train.num_batches(batch_size), loss, validate, weight=weight)
+
     def train_batches(self, batch_size: int) -> Callable[[int, int], Iterator[TensorBatch]]:
         """Batches of an epoch from a place on, shuffled by seed and epoch alone; of each, this process's share."""
-        process = ranks.current()
+        process = current_ranks()
 
         def shared(epoch: int, start: int) -> Iterator[TensorBatch]:
             windows = epoch_order(len(self.train), self.seed, epoch, start * batch_size)
@@ -62,14 +72,14 @@ class Data:
 
     def train_weight(self, batch_size: int) -> Callable[[int], float]:
         """What the share of a batch counts: the last one of an epoch may be dealt unevenly."""
-        process, rows = ranks.current(), len(self.train)
+        process, rows = current_ranks(), len(self.train)
         return lambda batch: process.weight(min(batch_size, rows - batch * batch_size))
 
     def valid_batches(self) -> Iterator[TensorBatch]:
         """The validation requests in their own order, on the device; this process's share of them."""
         if self.valid is None:
             return
-        process = ranks.current()
+        process = current_ranks()
         if len(self.valid) < process.world:
             raise DataError(
                 f"{self.valid.path}: {len(self.valid)} validation requests are too few for {process.world} workers"
@@ -79,9 +89,7 @@ class Data:
             yield TensorBatch.of(batch, self.device)
 
 
-def value_task(
-    name: str, model: Ensemble, data: Data, batch_size: int, precision: str, choice: float = 0.0
-) -> Task:
+def value_task(model: Ensemble, data: Data, batch_size: int, precision: str, choice: float = 0.0) -> Task:
     """Phase 1: learn P(r=1|A,u) from cards that were and were not clicked; every member of an ensemble by itself.
 
     `choice` weighs a second lesson, for pair values only: which item of a clicked card was clicked.
@@ -105,40 +113,26 @@ def value_task(
         figures = calibrate.reward_figures(*predictions(model, data.valid_batches()))
         if choice and isinstance(model, PairValue):
             surprise = [choice_losses(model, batch).mean(0).cpu() for batch in data.valid_batches()]
-            figures["choice_loss"] = float(ranks.gathered(torch.cat(surprise)).mean())
+            figures["choice_loss"] = float(gathered(torch.cat(surprise)).mean())
         return {**figures, "loss": figures["log_loss"] + choice * figures.get("choice_loss", 0.0)}
 
-    return Task(
-        name=name,
-        module=model,
-        batches=data.train_batches(batch_size),
-        batches_per_epoch=data.train.num_batches(batch_size),
-        loss=loss,
-        validate=None if data.valid is None else validate,
-        score="loss",
-        higher_is_better=False,
-        weight=data.train_weight(batch_size),
-    )
+    return data.task("value", model, batch_size, loss, None if data.valid is None else validate)
 
 
 def choice_losses(model: PairValue, batch: TensorBatch) -> Float[Tensor, "M B"]:
     """How surprising the clicked item of each card is to each member; 0 where none was clicked."""
     assert batch.card is not None
     assert batch.clicked_position is not None
-    cards = batch.card.unsqueeze(1)
-    by_member = []
+    cards, by_member = batch.card.unsqueeze(1), []
+    clicked = (batch.card == batch.clicked_position.unsqueeze(1)) & (batch.card >= 0)
     for member in model.members:
         appeals = member.appeals(batch, cards).squeeze(1) * member.choice_scale.exp()  # type: ignore[operator]
-        by_member.append(losses.choice_loss(appeals.float(), batch.card, batch.clicked_position))
+        by_member.append(losses.list_loss(appeals.float(), batch.card >= 0, clicked.float()))
     return torch.stack(by_member)
 
 
 def policy_task(
-    policy: Policy,
-    reward: Ensemble | None,
-    data: Data,
-    config: Config,
-    measure: Measure,
+    policy: Policy, reward: Ensemble | None, data: Data, config: Config, measure: Measure
 ) -> Task:
     """Phase 2: RLfD. Validation decodes as the recommender will, and says what `measure` and the reward make of it."""
     training = config.training
@@ -153,12 +147,11 @@ def policy_task(
             return policy_step(policy, judge, training, batch, progress, generator)
 
     fused = Fused(policy) if training.compile and data.device.type == "cuda" else nullcontext
-    writer = PolicyWriter(policy, config.policy)
 
     def validate() -> dict[str, float]:
         collected: dict[str, list[Tensor]] = {}
         for batch in data.valid_batches():
-            cards = writer.recommend(batch)
+            cards = policy.cards(batch)
             figures = {
                 name: torch.from_numpy(values)
                 for name, values in measure(cards.cpu().numpy(), batch.arrays()).items()
@@ -167,21 +160,15 @@ def policy_task(
                 figures["reward"] = estimated_rewards(reward, batch, cards.unsqueeze(1)).squeeze(1)
             for name, values in figures.items():
                 collected.setdefault(name, []).append(values.double().cpu())
-        return {
-            name: float(ranks.gathered(torch.cat(values)).nanmean()) for name, values in collected.items()
-        }
+        return {name: float(gathered(torch.cat(values)).nanmean()) for name, values in collected.items()}
 
-    return Task(
-        name="policy",
-        module=policy if adversaries is None else adversaries,
-        batches=data.train_batches(training.batch_size),
-        batches_per_epoch=data.train.num_batches(training.batch_size),
-        loss=loss,
-        validate=None if data.valid is None or training.choose_by == "last" else validate,
-        recordable=recordable(training) and (reward is None or isinstance(reward, Reward)),
+    validated = data.valid is not None and training.choose_by != "last"
+    module = policy if adversaries is None else adversaries
+    return replace(
+        data.task("policy", module, training.batch_size, loss, validate if validated else None),
         score="reward" if training.choose_by == "reward" and reward is not None else "precision",
         higher_is_better=True,
-        weight=data.train_weight(training.batch_size),
+        recordable=recordable(training) and (reward is None or isinstance(reward, Reward)),
         starts_useful=policy.guide is not None,
     )
 
@@ -217,7 +204,7 @@ def predictions(
         assert batch.clicked is not None
         logits.append(model(batch, batch.card.unsqueeze(1)).squeeze(1).float().cpu())
         clicked.append(batch.clicked.cpu())
-    return ranks.gathered(torch.cat(logits)), ranks.gathered(torch.cat(clicked))
+    return gathered(torch.cat(logits)), gathered(torch.cat(clicked))
 
 
 def mixed_precision(device: torch.device, precision: str) -> torch.autocast:

@@ -1,6 +1,6 @@
 """CardInputs: a batch's columns as what the members of a card value read, made once for all of them.
 
-Knows the scales of train and no weights that are learned.
+Knows the scales of train, and of what is learned only embeddings; NaN is a missing number, 0 an unknown category.
 """
 
 from __future__ import annotations
@@ -12,11 +12,121 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from exactk.engine.shapes import MOST_GAPS, MOST_NUMBERS
+from exactk.engine.shapes import CardReads, widths_of
 from exactk.errors import InputError
-from exactk.models.columns import EncodedNumbers, Numbers
 from exactk.settings.config import InputSizes
-from exactk.tensors import TensorBatch
+from exactk.tensors import TensorBatch, rows_of
+
+
+class EncodedNumbers(NamedTuple):
+    """Numbers as inputs, and where each stands: its level among train's values (0 to 1) and its rank in the list."""
+
+    inputs: Float[Tensor, "... E"]
+    level: Float[Tensor, "... F"]
+    rank: Float[Tensor, "... F"]
+
+
+class Numbers(nn.Module):
+    """F columns of numbers, each by pieces of its own scale and by a flag where it is missing.
+
+    With knots 0, 1, 3 the value 2 reads (1, 1/2), -1 reads (0, 0) and 9 reads (1, 1): a straight line over such pieces
+    is any line with bends at the knots. `within` a list come the level less the list's mean, and the rank.
+    """
+
+    knots: Tensor
+    used: Tensor
+
+    def __init__(self, num_columns: int, bins: int, within: bool) -> None:
+        super().__init__()
+        self.within = within
+        self.register_buffer("knots", torch.arange(bins + 1.0).repeat(num_columns, 1))
+        self.register_buffer("used", torch.full((num_columns,), float(bins)))  # pieces that train reaches
+
+    @torch.no_grad()
+    def fit(self, values: Float[Tensor, "R F"]) -> None:
+        """Place the knots by values of train."""
+        for f, column in enumerate(values.T):
+            knots, used = placed_knots(column[~column.isnan()], self.knots.shape[1] - 1)
+            self.knots[f], self.used[f] = knots, float(used)
+
+    def forward(
+        self, values: Float[Tensor, "B *N F"], present: Bool[Tensor, "B N"] | None = None
+    ) -> EncodedNumbers:
+        """Inputs of every row; `present` says which rows of a list are real."""
+        known = ~values.isnan()
+        low, high = self.knots[:, :-1], self.knots[:, 1:]
+        pieces = ((values.nan_to_num().unsqueeze(-1) - low) / (high - low)).clamp(0, 1) * known.unsqueeze(-1)
+        level = pieces.sum(-1) / self.used
+        parts = [pieces.flatten(-2), (~known).to(level.dtype)]
+        if not self.within:
+            return EncodedNumbers(torch.cat(parts, -1), level, torch.zeros_like(level))
+        assert present is not None
+        known = known & present.unsqueeze(-1)
+        count = known.sum(1, keepdim=True).clamp(min=1)
+        centred = (level - (level * known).sum(1, keepdim=True) / count) * known
+        rank = ranks_within(values, known)
+        return EncodedNumbers(torch.cat([*parts, 2 * centred, rank], -1), level, rank)
+
+
+def placed_knots(known: Float[Tensor, "R"], bins: int) -> tuple[Float[Tensor, "E"], int]:
+    """bins + 1 ascending knots: half by quantiles of the values, half by those of the distinct values, so that a
+    column that is 0 nearly always still has a scale; and how many pieces lie within the values.
+    """
+    if not len(known):
+        return torch.arange(bins + 1.0), bins
+    known = known.double().sort().values
+    both = [_quantiles(known, bins + 1), _quantiles(torch.unique_consecutive(known), bins + 1)]
+    found = torch.unique_consecutive(torch.cat(both).float().sort().values)
+    if len(found) > bins + 1:
+        found = found[torch.linspace(0, len(found) - 1, bins + 1).round().long()]
+    used = max(len(found) - 1, 1)
+    beyond = found[-1] + (1 + found[-1].abs()) * torch.arange(1, bins + 2 - len(found))
+    return torch.cat([found, beyond]), used
+
+
+def _quantiles(ascending: Tensor, number: int) -> Tensor:
+    return ascending[torch.linspace(0, len(ascending) - 1, number).round().long()]
+
+
+def ranks_within(values: Float[Tensor, "B N F"], known: Bool[Tensor, "B N F"]) -> Float[Tensor, "B N F"]:
+    """From -1, the least of its list, to 1; equals share the middle of their ranks, and a missing value has 0.
+
+    Of 5, 7, 7, 9 the ranks are -1, 0, 0, 1.
+    """
+    held = values.masked_fill(~known, torch.inf).transpose(1, 2).contiguous()  # B F N
+    if torch.compiler.is_exporting():  # ONNX has no searchsorted
+        below = (held.unsqueeze(-2) < held.unsqueeze(-1)).sum(-1)
+        not_above = (held.unsqueeze(-2) <= held.unsqueeze(-1)).sum(-1)
+    else:
+        ordered = held.sort(-1).values
+        below = torch.searchsorted(ordered, held)
+        not_above = torch.searchsorted(ordered, held, right=True)
+    count = known.sum(1).unsqueeze(-1)  # B F 1
+    rank = (below + not_above - count) / (count - 1).clamp(min=1)
+    return rank.to(values.dtype).transpose(1, 2) * known
+
+
+class Categories(nn.Module):
+    """Embeddings of columns of categories; in training a share of them is hidden, so that unknown is learned, too."""
+
+    def __init__(self, sizes: Sequence[int], embedding_size: int, hidden_share: float) -> None:
+        super().__init__()
+        widths = widths_of(sizes, embedding_size)
+        self.tables = nn.ModuleList(nn.Embedding(n, width) for n, width in zip(sizes, widths, strict=True))
+        self.hidden_share = hidden_share
+        self.size = sum(widths)
+
+    def forward(self, codes: Int[Tensor, "*N C"]) -> Float[Tensor, "*N E"]:
+        """The embeddings of a row's categories side by side."""
+        codes = hidden(codes, self.hidden_share) if self.training else codes
+        parts = [table(codes[..., c].long()) for c, table in enumerate(self.tables)]
+        return torch.cat([torch.zeros(*codes.shape[:-1], 0, device=codes.device), *parts], -1)
+
+
+def hidden(codes: Int[Tensor, "*N"], share: float) -> Int[Tensor, "*N"]:
+    """The codes, some of them turned into 0, unknown."""
+    return codes * (torch.rand(codes.shape, device=codes.device) >= share) if share else codes
+
 
 LARGEST = 4.0  # deviations, of a pair feature
 
@@ -45,39 +155,16 @@ class CardInputs(nn.Module):
     score_mean: Tensor
     score_deviation: Tensor
 
-    def __init__(self, sizes: InputSizes, bins: int, context_of_pairs: bool) -> None:
+    def __init__(self, reads: CardReads, sizes: InputSizes, bins: int) -> None:
         super().__init__()
-        self.sizes, self.context_of_pairs = sizes, context_of_pairs
-        features = sizes.item_feature_size
-        self.features_are_numbers = features <= MOST_NUMBERS
-        self.num_numbers = (
-            sizes.candidate_numbers + features * self.features_are_numbers + sizes.scored + self.reads_places
-        )
-        self.numbers = Numbers(self.num_numbers, bins, within=True)
-        self.context_numbers = Numbers(1 + sizes.context_numbers, bins, within=False)
+        self.reads, self.sizes = reads, sizes
+        self.numbers = Numbers(reads.numbers, bins, within=True)
+        self.context_numbers = Numbers(reads.context_numbers, bins, within=False)
         P = sizes.pair_features
         self.register_buffer("pair_mean", torch.zeros(P))
         self.register_buffer("pair_deviation", torch.ones(P))
         self.register_buffer("score_mean", torch.zeros(()))
         self.register_buffer("score_deviation", torch.ones(()))
-        self.category_sizes = sizes.item_categories + sizes.candidate_categories
-        self.context_category_sizes = sizes.context_categories + sizes.user_categories
-        self.gaps = min(self.num_numbers, MOST_GAPS)
-        self.pair_size = 3 * P + 2 * self.gaps + len(self.category_sizes)
-        self.candidate_size = (
-            self.numbers.size
-            + features * (not self.features_are_numbers)
-            + sizes.item_vector_size
-            + 3 * P * context_of_pairs
-        )
-        self.context_size = self.context_numbers.size + sizes.user_feature_size
-
-    @property
-    def reads_places(self) -> bool:
-        """The place of an item is what came from upstream where the list was seen whole; on a card alone it is a
-        consequence of the decision to be made.
-        """
-        return self.sizes.placed and self.sizes.shown == "list"
 
     @torch.no_grad()
     def fit(self, batches: Sequence[TensorBatch]) -> None:
@@ -115,7 +202,7 @@ class CardInputs(nn.Module):
             -1,
         )
         parts = [numbers.inputs]
-        if not self.features_are_numbers:
+        if not self.reads.features_are_numbers:
             parts.append(_given(batch.item_features, "item features", self.sizes.item_feature_size))
         if self.sizes.item_vector_size:
             parts.append(_given(batch.item_vectors, "item vectors", self.sizes.item_vector_size))
@@ -127,7 +214,7 @@ class CardInputs(nn.Module):
             score = ((batch.score - self.score_mean) / self.score_deviation).nan_to_num()
         present = batch.present
         if at is not None:
-            candidates, codes, score, present = (_rows(x, at) for x in (candidates, codes, score, present))
+            candidates, codes, score, present = (rows_of(x, at) for x in (candidates, codes, score, present))
         return ListInputs(candidates, codes, *self._context(batch), pairs, score, present)
 
     def _numbers(self, batch: TensorBatch) -> Float[Tensor, "B N F"]:
@@ -137,9 +224,9 @@ class CardInputs(nn.Module):
             parts.append(_given(batch.candidate_numbers, "candidate numbers", sizes.candidate_numbers))
         if sizes.scored:
             parts.append(_given(batch.score, "scores").unsqueeze(-1))
-        if self.reads_places:
+        if self.reads.places:
             parts.append(_given(batch.position, "positions").unsqueeze(-1))
-        if sizes.item_feature_size and self.features_are_numbers:
+        if sizes.item_feature_size and self.reads.features_are_numbers:
             parts.append(_given(batch.item_features, "item features", sizes.item_feature_size))
         return torch.cat(parts, -1)
 
@@ -155,7 +242,7 @@ class CardInputs(nn.Module):
         if self.sizes.user_feature_size:
             parts.append(_given(batch.user_features, "user features", self.sizes.user_feature_size))
         codes = [
-            batch.user.new_zeros(len(batch), 0),
+            batch.user.new_zeros(*batch.user.shape, 0),
             *_codes(batch.context_categories, self.sizes.context_categories, "context"),
             *_codes(batch.user_categories, self.sizes.user_categories, "user"),
         ]
@@ -166,18 +253,22 @@ class CardInputs(nn.Module):
     ) -> tuple[Float[Tensor, "B T P"], Float[Tensor, "B N A"]]:
         """Pairs i < j, and for each candidate the mean and the best of its pairs where these are context, too."""
         N, P = batch.item.shape[1], self.sizes.pair_features
-        level, rank, present = numbers.level[..., : self.gaps], numbers.rank[..., : self.gaps], batch.present
+        level, rank, present = (
+            numbers.level[..., : self.reads.gaps],
+            numbers.rank[..., : self.reads.gaps],
+            batch.present,
+        )
         own, of_pairs = [], level.new_zeros(*batch.item.shape, 0)
         if P:
             given = _given(batch.pair_features, "pair features", P)
             z, known = self._standardised(given, _two(present))
-            if self.context_of_pairs:
+            if self.reads.context_of_pairs:
                 of_pairs = _of_pairs(z, known)
             own = [z, z - _mean(z, known, (1, 2)) * known, (~known).to(z.dtype)]
         full = torch.cat(own, -1) if own else None
         if at is not None:
-            level, rank, codes, present = (_rows(x, at) for x in (level, rank, codes, present))
-            full = None if full is None else _rows(_rows(full, at).transpose(1, 2), at).transpose(1, 2)
+            level, rank, codes, present = (rows_of(x, at) for x in (level, rank, codes, present))
+            full = None if full is None else rows_of(rows_of(full, at).transpose(1, 2), at).transpose(1, 2)
             N = at.shape[1]
         i, j = torch.triu_indices(N, N, 1, device=batch.item.device)
         parts = [] if full is None else [full[:, i, j]]
@@ -208,10 +299,6 @@ def _two(present: Bool[Tensor, "B N"]) -> Bool[Tensor, "B N N"]:
     """Which places hold two candidates."""
     others = ~torch.eye(present.shape[1], dtype=torch.bool, device=present.device)
     return present.unsqueeze(2) & present.unsqueeze(1) & others
-
-
-def _rows(values: Tensor, at: Int[Tensor, "B R"]) -> Tensor:
-    return values[torch.arange(len(at), device=at.device).unsqueeze(1), at]
 
 
 def _given(values: Tensor | None, name: str, size: int | None = None) -> Tensor:

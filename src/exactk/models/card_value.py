@@ -13,13 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from exactk.models.card_inputs import CardInputs, ListInputs
-from exactk.models.columns import Categories, hidden
-from exactk.models.ensemble import SearchableValue, Values
-from exactk.models.inputs import initialise
-from exactk.models.pairvalue import PairMember
-from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig, decided
-from exactk.tensors import TensorBatch
+from exactk.engine.shapes import CardReads
+from exactk.models.card_inputs import CardInputs, Categories, ListInputs, hidden
+from exactk.models.pairvalue import PairMember, SearchableValue, Values
+from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig
+from exactk.tensors import TensorBatch, rows_of
 
 FAR = -1e9
 
@@ -36,10 +34,8 @@ class Layer(nn.Module):
             self.attention_norm = nn.LayerNorm(D)
             self.project, self.join = nn.Linear(D, 3 * D), nn.Linear(D, D)
         self.feed_forward_norm = nn.LayerNorm(D)
-        self.widen, self.narrow = (
-            nn.Linear(D, config.feed_forward_size),
-            nn.Linear(config.feed_forward_size, D),
-        )
+        F = config.feed_forward_size
+        self.widen, self.narrow = nn.Linear(D, F), nn.Linear(F, D)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
@@ -65,39 +61,36 @@ class CardMember(nn.Module):
     """
 
     def __init__(
-        self, config: CardValueConfig, pair_config: PairValueConfig, sizes: InputSizes, inputs: CardInputs
+        self, config: CardValueConfig, pair_config: PairValueConfig, sizes: InputSizes, reads: CardReads
     ) -> None:
         super().__init__()
         D = config.width
         self.hidden_share = config.hidden_share
-        self.attends = inputs.context_of_pairs or attends(config, sizes)
-        self.scores_pairs = sizes.shown != "list"
+        self.attends, self.scores_pairs = reads.attends, reads.scores_pairs
         self.knows_users = sizes.users_recur
-        self.base = PairMember(pair_config, sizes) if has_base(pair_config, sizes) else None
-        self.categories = Categories(inputs.category_sizes, config.embedding_size, config.hidden_share)
+        self.base = PairMember(pair_config, sizes) if reads.base else None
+        self.categories = Categories(reads.categories, config.embedding_size, config.hidden_share)
         self.context_categories = Categories(
-            inputs.context_category_sizes, config.embedding_size, config.hidden_share
+            reads.context_categories, config.embedding_size, config.hidden_share
         )
         base_size = 0 if self.base is None else self.base.vectors.item_size + pair_config.embedding_size
-        self.item = nn.Linear(inputs.candidate_size + self.categories.size + base_size, D)
-        self.context = nn.Linear(inputs.context_size + self.context_categories.size, D)
+        self.item = nn.Linear(reads.candidate_size + self.categories.size + base_size, D)
+        self.context = nn.Linear(reads.context_size + self.context_categories.size, D)
         self.layers = nn.ModuleList(Layer(config, self.attends) for _ in range(config.layers))
-        self.steers = self.attends and inputs.pair_size > 0 and config.layers > 0
+        self.steers = self.attends and reads.pair_size > 0 and config.layers > 0
         if self.steers:
-            self.bias_hidden = nn.Linear(inputs.pair_size, config.bias_hidden)
+            self.bias_hidden = nn.Linear(reads.pair_size, config.bias_hidden)
             self.bias_out = nn.Linear(config.bias_hidden, config.heads * config.layers)
         self.norm = nn.LayerNorm(D)
         self.node_hidden, self.node_out = nn.Linear(D, D), nn.Linear(D, 1, bias=False)
         self.node_linear = nn.Linear(D, 1, bias=False)
         self.offset = nn.Parameter(torch.empty(()))  # weight of the upstream score
         self.user_bias = nn.Parameter(torch.empty(()))
-        self.choice_scale = nn.Parameter(
-            torch.empty(())
-        )  # log of how sharply the most appealing item is clicked
+        self.choice_scale = nn.Parameter(torch.empty(()))  # as a pair value's
         self.low_rank = config.low_rank if self.scores_pairs else 0
-        if self.scores_pairs and inputs.pair_size:
-            self.pair_linear = nn.Linear(inputs.pair_size, 1, bias=False)
-            self.pair_hidden = nn.Linear(inputs.pair_size, config.pair_hidden)
+        if self.scores_pairs and reads.pair_size:
+            self.pair_linear = nn.Linear(reads.pair_size, 1, bias=False)
+            self.pair_hidden = nn.Linear(reads.pair_size, config.pair_hidden)
             self.pair_out = nn.Linear(config.pair_hidden, 1)
         if self.low_rank:
             self.low = nn.Linear(D, self.low_rank, bias=False)
@@ -114,6 +107,11 @@ class CardMember(nn.Module):
         if self.scores_pairs and hasattr(self, "pair_out"):
             self.pair_linear.weight.zero_()
             self.pair_out.weight.zero_()
+
+    @torch.no_grad()
+    def start_at(self, logit: float) -> None:
+        """Begin at this constant."""
+        self.user_bias.fill_(logit)
 
     def values(self, batch: TensorBatch, listed: ListInputs, at: Int[Tensor, "B R"] | None = None) -> Values:
         """Scores of all candidates, or of the positions `at`, for which `listed` was read."""
@@ -180,19 +178,9 @@ class CardMember(nn.Module):
 def both_ways(values: Float[Tensor, "B T C"], size: int) -> Float[Tensor, "B R R C"]:
     """Values of the pairs i < j as a symmetric matrix, 0 on its diagonal."""
     i, j = torch.triu_indices(size, size, 1, device=values.device)
-    upper = values.new_zeros(len(values), size, size, values.shape[-1])
+    upper = values.new_zeros(values.shape[0], size, size, values.shape[-1])
     upper[:, i, j] = values
     return upper + upper.transpose(1, 2)
-
-
-def attends(config: CardValueConfig, sizes: InputSizes) -> bool:
-    """Whether candidates see each other: only what a user saw can have swayed a click."""
-    return config.attention == "always" or (config.attention == "auto" and sizes.shown != "card")
-
-
-def has_base(config: PairValueConfig, sizes: InputSizes) -> bool:
-    """Whether ids, or features of users and items, are worth terms of their own."""
-    return decided(config.inputs, sizes) == "features" or sizes.items_recur
 
 
 class CardValue(SearchableValue):
@@ -209,25 +197,11 @@ class CardValue(SearchableValue):
         sizes: InputSizes,
         generator: torch.Generator | None = None,
     ) -> None:
-        inputs = CardInputs(sizes, config.bins, attends(config, sizes) and sizes.shown != "list")
-        super().__init__(CardMember(config, pair_config, sizes, inputs) for _ in range(config.members))
+        reads = CardReads.of(config, pair_config, sizes)
+        super().__init__(CardMember(config, pair_config, sizes, reads) for _ in range(config.members))
         self.config, self.sizes = config, sizes
-        self.inputs = inputs
-        initialise(self, generator)
-        for member in self.members:
-            member.start_small()  # type: ignore[operator]
-
-    @torch.no_grad()
-    def start_at(self, click_rate: float) -> None:
-        """Begin at the share of cards that are clicked; it says nothing where all are."""
-        for member in self.members:
-            assert isinstance(member, CardMember)
-            member.user_bias.fill_(math.log(click_rate / (1 - click_rate)) if click_rate < 1 else 0.0)
-
-    @property
-    def only_pairs(self) -> bool:
-        """Always: `pair_value.triples` is refused."""
-        return True
+        self.inputs = CardInputs(reads, sizes, config.bins)
+        self.begin(generator)
 
     def raw_values(self, batch: TensorBatch, at: Int[Tensor, "B R"] | None = None) -> list[Values]:
         """What each member says of all candidates, or of positions `at`: nodes of a list as they enter its softmax."""
@@ -281,7 +255,7 @@ def shares(node: Float[Tensor, "B N"], batch: TensorBatch) -> Float[Tensor, "B N
 def sums(values: Values, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
     """Nodes and pairs of cards, given by places among the values (-1: no item)."""
     at, real = cards.clamp(min=0), cards >= 0
-    request = torch.arange(len(cards), device=cards.device)
-    node = values.node[request[:, None, None], at] * real  # B S K
-    pair = values.pair[request[:, None, None, None], at.unsqueeze(3), at.unsqueeze(2)]  # B S K K
+    node = rows_of(values.node, at) * real  # B S K
+    request = torch.arange(len(cards), device=cards.device)[:, None, None, None]
+    pair = values.pair[request, at.unsqueeze(3), at.unsqueeze(2)]  # B S K K
     return node.sum(-1) + (pair * (real.unsqueeze(3) & real.unsqueeze(2))).sum((2, 3)) / 2

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from exactk.errors import ConfigError, InputError
 from exactk.settings.config import Inputs, InputSizes, decided
-from exactk.tensors import TensorBatch
+from exactk.tensors import TensorBatch, rows_of
 
 
 class Vectors(nn.Module):
@@ -42,9 +42,8 @@ class Vectors(nn.Module):
         """x_s of every candidate, or of the positions `at` of each request."""
         ids, features = batch.item, batch.item_features
         if at is not None:
-            request = torch.arange(len(at), device=at.device).unsqueeze(1)
-            ids = ids[request, at]
-            features = None if features is None else features[request, at]
+            ids = rows_of(ids, at)
+            features = None if features is None else rows_of(features, at)
         return joined(self.items, ids, features, self.item_feature_size, "item")
 
 
@@ -89,8 +88,7 @@ class CommonVectors(nn.Module):
         at = cards.clamp(min=0).flatten(1)  # B S*K
         if at.shape[1] < batch.item.shape[1]:
             return self.item(batch, at).view(*cards.shape, self.size)
-        request = torch.arange(len(at), device=at.device).unsqueeze(1)
-        return self.item(batch)[request, at].view(*cards.shape, self.size)
+        return rows_of(self.item(batch), at).view(*cards.shape, self.size)
 
 
 class InputLayer(nn.Module):

@@ -1,11 +1,14 @@
-"""PairValue: the logit of a click as a sum over the card's items and over its pairs, given the user.
+"""Values of cards: means of members, each a network of its own; and the pair value, a sum over items and over pairs.
 
-Knows no search; its numbers are what `search.exact` maximises: the paper's reduction taken literally.
+Knows no search; the pair value's numbers are what `search.exact` maximises: the paper's reduction taken literally. What
+three items share (`Sharing`) is the part of a value that no sum over pairs can say.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -14,11 +17,112 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from exactk.engine.shapes import SHARING_PACE
-from exactk.models.ensemble import SearchableValue, Values
 from exactk.models.inputs import Vectors, initialise
-from exactk.models.triples import Sharing
+from exactk.search.maximise import ExactCards, exact
 from exactk.settings.config import InputSizes, PairValueConfig
-from exactk.tensors import TensorBatch
+from exactk.tensors import TensorBatch, rows_of
+
+
+class Values(NamedTuple):
+    """logit(A) = bias + sum of node over A + sum of pair over the pairs of A; pair symmetric, diagonal 0."""
+
+    bias: Float[Tensor, "B"]
+    node: Float[Tensor, "B N"]
+    pair: Float[Tensor, "B N N"]
+
+
+class Ensemble(nn.Module):
+    """Members (one will do) that give the logit of P(r=1|A,u); forward: their mean [B, S] for cards [B, S, K]."""
+
+    def __init__(self, members: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def begin(self, generator: torch.Generator | None) -> None:
+        """Starting weights from the generator alone: large random ones are learned by heart, so all begin small."""
+        initialise(self, generator)
+        for member in self.members:
+            member.start_small()  # type: ignore[operator]
+
+    def start_at(self, click_rate: float) -> None:
+        """Begin at the share of cards that are clicked, the best constant there is; nothing where all or none are."""
+        logit = math.log(click_rate / (1 - click_rate)) if 0 < click_rate < 1 else 0.0
+        for member in self.members:
+            member.start_at(logit)  # type: ignore[operator]
+
+    def member_logits(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "M B S"]:
+        """What each member says; in training each has its own loss."""
+        return torch.stack([member(batch, cards) for member in self.members])
+
+    def forward(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
+        """The logit of every card's click probability (-1: no item, in a card shorter than the longest)."""
+        return self.member_logits(batch, cards).mean(0)
+
+
+class SearchableValue(Ensemble):
+    """An ensemble whose mean is a sum over a card's items and over its pairs, so that its best card can be searched."""
+
+    @abstractmethod
+    def values(self, batch: TensorBatch) -> Values:
+        """Node and pair values of all candidates."""
+
+    @torch.no_grad()
+    def best(self, batch: TensorBatch) -> ExactCards:
+        """The cards with the highest learned value, and that value, proven."""
+        values = self.values(batch)
+        found = exact(batch, values.node, values.pair)
+        return found._replace(value=found.value + values.bias, bound=found.bound + values.bias)
+
+
+SHARED_BY = 3  # items, at least
+
+
+class Sharing(nn.Module):
+    """Sum over c of w_c P(at least three items have c); item i has it with chance h_ic = sigmoid(a_c (x_ic - b_c))."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size))  # w / SHARING_PACE
+        self.level = nn.Parameter(torch.empty(size))  # b
+        self.sharpness = nn.Parameter(torch.empty(size))  # a
+
+    @torch.no_grad()
+    def start(self) -> None:
+        """Begin with no gain, and with items that stand out by a deviation as the ones that have a feature."""
+        self.weight.zero_()
+        self.level.fill_(1.0)
+        self.sharpness.fill_(2.0)
+
+    def has(self, item: Float[Tensor, "*S D"]) -> Float[Tensor, "*S D"]:
+        """h: the chance that an item counts as having each feature."""
+        return (self.sharpness * (item - self.level)).sigmoid()
+
+    def worth(self) -> Float[Tensor, "D"]:
+        """w."""
+        return SHARING_PACE * self.weight
+
+    def forward(self, has: Float[Tensor, "B S K D"]) -> Float[Tensor, "B S"]:
+        """The gain of cards; an absent item has nothing (0)."""
+        counts = nobody(has[:, :, 0])
+        gain = torch.zeros_like(has[:, :, 0])
+        for item in has.unbind(2):
+            gain = gain + counts[..., -1, :] * item
+            counts = joined(counts, item)
+        return gain @ self.worth()
+
+
+def nobody(like: Float[Tensor, "*S D"]) -> Float[Tensor, "*S 3 D"]:
+    """Counts of a card without items: the chances that exactly 0, 1, 2 of its items have each feature."""
+    counts = like.new_zeros(*like.shape[:-1], SHARED_BY, like.shape[-1])
+    counts[..., 0, :] = 1.0
+    return counts
+
+
+def joined(counts: Float[Tensor, "*S 3 D"], item: Float[Tensor, "*S D"]) -> Float[Tensor, "*S 3 D"]:
+    """The counts after one more item: each stays or moves up by one; from 2 it moves to what a card gains by."""
+    item = item.unsqueeze(-2)
+    moved = nn.functional.pad(counts[..., :-1, :] * item, (0, 0, 1, 0))
+    return counts * (1 - item) + moved
 
 
 class ValueTerms(NamedTuple):
@@ -39,7 +143,7 @@ class PairMember(nn.Module):
 
     An item is a mixture of a few learned kinds; T says which kinds help and which harm each other, the second term
     what near-duplicates do, s(u) how much the user minds either. Kinds and places read the raw vectors x: squeezed
-    through the embedding that likings need, they lost what tells kinds apart (docs/benchmarks has the figures).
+    through the embedding that tastes need, they lost what tells kinds apart. Where kinds begin: `learning/kinds.py`.
     """
 
     def __init__(self, config: PairValueConfig, sizes: InputSizes) -> None:
@@ -63,7 +167,7 @@ class PairMember(nn.Module):
         # Log of how sharply the most appealing item is clicked.
         self.choice_scale = nn.Parameter(torch.empty(()))
         self.dropout = nn.Dropout(config.dropout)
-        self.sharing = Sharing(item_size, SHARING_PACE) if config.triples else None
+        self.sharing = Sharing(item_size) if config.triples else None
 
     @torch.no_grad()
     def start_small(self) -> None:
@@ -79,6 +183,11 @@ class PairMember(nn.Module):
         self.closeness.fill_(-0.01)  # near-duplicates rather harm than help
         if self.sharing is not None:
             self.sharing.start()
+
+    @torch.no_grad()
+    def start_at(self, logit: float) -> None:
+        """Begin at this constant."""
+        self.user_bias.bias.fill_(logit)
 
     def terms(self, item: Float[Tensor, "B R Di"], user: Float[Tensor, "B Du"]) -> ValueTerms:
         """Node values, kinds and places of items, and how much the user minds pairs."""
@@ -120,8 +229,7 @@ class PairMember(nn.Module):
             node, kinds, places, minding = self.terms(self.vectors.item(batch, at), user)
         else:  # every candidate once, however many cards it is on
             node, kinds, places, minding = self.terms(self.vectors.item(batch), user)
-            request = torch.arange(B, device=at.device).unsqueeze(1)
-            node, kinds, places = node[request, at], kinds[request, at], places[request, at]
+            node, kinds, places = (rows_of(part, at) for part in (node, kinds, places))
         on_cards = ValueTerms(node.view(B, S, K), kinds.view(B, S, K, -1), places.view(B, S, K, -1), minding)
         real = cards >= 0
         others = ~torch.eye(K, dtype=torch.bool, device=cards.device)
@@ -149,26 +257,12 @@ class PairValue(SearchableValue):
         super().__init__(PairMember(config, sizes) for _ in range(config.members))
         self.config = config
         self.sizes = sizes
-        initialise(self, generator)
-        for member in self.members:
-            member.start_small()  # type: ignore[operator]
-
-    @torch.no_grad()
-    def start_at(self, click_rate: float) -> None:
-        """Begin at the share of cards that are clicked, the best constant there is."""
-        for member in self.members:
-            assert isinstance(member, PairMember)
-            member.user_bias.bias.fill_(math.log(click_rate / (1 - click_rate)))
+        self.begin(generator)
 
     def values(self, batch: TensorBatch) -> Values:
         """The members' mean node and pair values."""
         parts = [member.values(batch) for member in self.members]  # type: ignore[operator]
         return Values(*(torch.stack(part).mean(0) for part in zip(*parts, strict=True)))
-
-    @property
-    def only_pairs(self) -> bool:
-        """Whether nodes and pairs are all there is, so that exact search finds its best card."""
-        return not self.config.triples
 
     def shares(self, batch: TensorBatch) -> tuple[Float[Tensor, "B N C"], Float[Tensor, "C"]]:
         """What every candidate has that three items may share, of all members side by side, and its mean worth."""

@@ -5,22 +5,47 @@ Knows neither training nor the policy; S cards per request are judged at once.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from exactk.errors import InputError
-from exactk.models.encoder import EncoderLayer
-from exactk.models.ensemble import Ensemble
-from exactk.models.inputs import CommonVectors, initialise
-from exactk.models.pairvalue import PairValue
+from exactk.models.gattn import EncoderLayer
+from exactk.models.inputs import CommonVectors
+from exactk.models.pairvalue import Ensemble, PairValue
 from exactk.settings.config import Config, InputSizes, RewardConfig
 from exactk.tensors import TensorBatch
 
 
-class PnnReward(nn.Module):
+class RewardMember(nn.Module):
+    """What the two forms share: a hidden layer over what was read of a card, and the logit."""
+
+    hidden: nn.Linear
+    out: nn.Linear
+
+    def end_with(self, config: RewardConfig, size: int) -> None:
+        """The last layers, `size` numbers wide at their beginning."""
+        self.hidden = nn.Linear(size, config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.out = nn.Linear(config.hidden_size, 1)
+
+    def logits(self, read: Float[Tensor, "B S F"]) -> Float[Tensor, "B S"]:
+        """Of what was read of each card."""
+        logits: Tensor = self.out(self.dropout(self.hidden(read).relu()))
+        return logits.squeeze(-1)
+
+    @torch.no_grad()
+    def start_small(self) -> None:
+        """Begin near a constant."""
+        self.out.weight.mul_(0.1)
+
+    @torch.no_grad()
+    def start_at(self, logit: float) -> None:
+        """Begin at this constant."""
+        self.out.bias.fill_(logit)
+
+
+class PnnReward(RewardMember):
     """W_R2 ReLU(W_R1 [[x_a . x_u]_K; [x_a]_K; x_u] + b_R1) + b_R2: the paper's form, for cards of one size K.
 
     It reads the items in the order given, though a card is a set.
@@ -31,9 +56,7 @@ class PnnReward(nn.Module):
         self.card_size = card_size
         self.vectors = CommonVectors(config.inputs, sizes, config.embedding_size)
         E = config.embedding_size
-        self.hidden = nn.Linear(card_size + card_size * E + E, config.hidden_size)
-        self.dropout = nn.Dropout(config.dropout)
-        self.out = nn.Linear(config.hidden_size, 1)
+        self.end_with(config, card_size + card_size * E + E)
 
     def forward(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
         """Logits of cards, each of exactly the K items the network was made for."""
@@ -47,12 +70,10 @@ class PnnReward(nn.Module):
         user = self.vectors.user(batch)[:, None, None]  # B 1 1 E
         products = (item * user).sum(-1)  # B S K
         same = user.squeeze(2).expand(-1, cards.shape[1], -1)  # B S E
-        hidden = self.hidden(torch.cat([products, item.flatten(2), same], -1)).relu()
-        logits: Tensor = self.out(self.dropout(hidden))
-        return logits.squeeze(-1)
+        return self.logits(torch.cat([products, item.flatten(2), same], -1))
 
 
-class SetReward(nn.Module):
+class SetReward(RewardMember):
     """A small set transformer: items attend to one another within a card, their mean decides. Any K, no order."""
 
     def __init__(self, config: RewardConfig, sizes: InputSizes) -> None:
@@ -65,9 +86,7 @@ class SetReward(nn.Module):
         self.layers = nn.ModuleList(
             EncoderLayer(D, config.heads, 2 * D, shared=False) for _ in range(config.layers)
         )
-        self.hidden = nn.Linear(D + 1, config.hidden_size)
-        self.dropout = nn.Dropout(config.dropout)
-        self.out = nn.Linear(config.hidden_size, 1)
+        self.end_with(config, D + 1)
 
     def forward(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
         """Logits of cards of any size."""
@@ -81,9 +100,7 @@ class SetReward(nn.Module):
             nodes, _ = layer(nodes, real.view(B * S, K))
         size = real.sum(-1, keepdim=True)  # B S 1
         pooled = (nodes.view(B, S, K, -1) * real.unsqueeze(-1)).sum(2) / size.clamp(min=1)
-        hidden = self.hidden(torch.cat([pooled, size.to(pooled.dtype)], -1)).relu()
-        logits: Tensor = self.out(self.dropout(hidden))
-        return logits.squeeze(-1)
+        return self.logits(torch.cat([pooled, size.to(pooled.dtype)], -1))
 
 
 class Reward(Ensemble):
@@ -102,17 +119,7 @@ class Reward(Ensemble):
         )
         self.config = config
         self.sizes = sizes
-        initialise(self, generator)
-        with torch.no_grad():  # large random values are learned by heart
-            for member in self.members:
-                member.out.weight.mul_(0.1)  # type: ignore[operator, union-attr]
-
-    @torch.no_grad()
-    def start_at(self, click_rate: float) -> None:
-        """Begin at the share of cards that are clicked, the best constant there is."""
-        for member in self.members:
-            assert isinstance(member, PnnReward | SetReward)
-            member.out.bias.fill_(math.log(click_rate / (1 - click_rate)))
+        self.begin(generator)
 
 
 def reward_of(

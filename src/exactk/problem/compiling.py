@@ -10,21 +10,59 @@ import hashlib
 import os
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numba import njit
 from numba.core.caching import FunctionCache
+from numba.core.types import unliteral
 
 PLAIN = (bool, int, float, str, bytes, tuple, np.generic)
 
 
-def compiled(kernel: Callable[..., Any]) -> Any:
+def compiled(kernel: Callable[..., Any], **options: Any) -> Any:
     """Compile on first call, or fetch from the disk what an earlier run compiled."""
-    dispatcher: Any = njit(cache=True, nogil=True, error_model="numpy")(kernel)
+    settings: dict[str, Any] = {
+        "cache": True, "nogil": True, "error_model": "numpy", "_nrt": True, "no_cfunc_wrapper": True,
+    } | options  # fmt: skip
+    dispatcher: Any = njit(**settings)(kernel)
     cache: Any = KernelCache
     dispatcher._cache = cache(kernel)
+    called, plain = dispatcher.get_call_template, cast(Any, unliteral)
+
+    def called_with_any(given: Any, named: Any) -> Any:
+        # Handed a constant, as 0 or True, numba would compile the kernel once more, for that value alone.
+        return called(tuple(map(plain, given)), {name: plain(type_) for name, type_ in named.items()})
+
+    dispatcher.get_call_template = called_with_any
     return dispatcher
+
+
+def compiled_within(kernel: Callable[..., Any], **options: Any) -> Any:
+    """The same for kernels that only kernels call: without the door for Python, which takes long to compile."""
+    dispatcher = compiled(kernel, no_cpython_wrapper=True, **options)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise TypeError(f"{kernel.__name__} is compiled for kernels alone: Python cannot call it")
+
+    # Python would look among these for what to call, and end where there is nothing.
+    dispatcher._insert = lambda *_: None
+    dispatcher._compile_for_args = refuse
+    return dispatcher
+
+
+def compiled_inside(kernel: Callable[..., Any]) -> Any:
+    """The same for kernels that also make no arrays.
+
+    They do not count who holds those they are handed, which would take longer than what many of them do.
+    """
+    return compiled_within(kernel, _nrt=False)
+
+
+def compiled_sums(kernel: Callable[..., Any]) -> Any:
+    """The same for loops that add up numbers in any order: for bounds, which leave room for rounding."""
+    # Not a set: its text, and with it the key in the disk cache, would be another in another process.
+    return compiled_within(kernel, _nrt=False, fastmath={"reassoc": True, "nsz": True})
 
 
 def num_cores() -> int:
@@ -33,7 +71,26 @@ def num_cores() -> int:
 
 
 class KernelCache(FunctionCache):
-    """numba's disk cache with one more part in its key: what the kernel calls."""
+    """numba's disk cache with one more part in its key: what the kernel calls.
+
+    Its list of what is there names types by their modules: one that an earlier exactk wrote, whose modules have moved
+    since, is as good as none.
+    """
+
+    def __init__(self, kernel: Callable[..., Any]) -> None:
+        begin: Any = super().__init__
+        begin(kernel)
+        file: Any = self._cache_file
+        read = file._load_index
+
+        def what_is_there() -> dict[Any, str]:
+            try:
+                held: dict[Any, str] = read()
+            except (ImportError, AttributeError):
+                held = {}
+            return held
+
+        file._load_index = what_is_there
 
     def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
         own: Any = super()
@@ -55,6 +112,9 @@ def fingerprint(kernel: Callable[..., Any]) -> str:
             value = function.__globals__.get(name)
             if hasattr(value, "py_func"):
                 waiting.append(value.py_func)
+                parts.append(
+                    f"{name} {sorted((key, str(set_)) for key, set_ in value.targetoptions.items())}"
+                )
             elif isinstance(value, PLAIN):
                 parts.append(f"{name} = {value!r}")
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()

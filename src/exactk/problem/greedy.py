@@ -17,7 +17,8 @@ def naive_node_weight(
 ) -> Int64[np.ndarray, "B K"]:
     """Algorithm 1: take the heaviest node, drop its non-neighbours, again; in order of choice, -1 where it got stuck.
 
-    Equal weights: the lower position first. It knows only the graph, as in the paper: caps and pins are ignored.
+    Equal weights: the larger tie key first (the lower position where there are none). It knows only the graph, as in
+    the paper: caps and pins are ignored.
     """
     return _greedy(requests, node_weights, safe=False)
 
@@ -45,7 +46,11 @@ def _greedy(
             open_ = completable(requests, chosen)
             waiting = open_ & requests.pinned
             open_ = np.where(waiting.any(1, keepdims=True), waiting & (waiting.cumsum(1) == 1), open_)
-        pick = np.where(open_, node_weights, -np.inf).argmax(1)
+        heaviest = np.where(open_, node_weights, -np.inf)
+        pick = heaviest.argmax(1)
+        if requests.tie_key is not None:
+            equal = open_ & (heaviest == heaviest.max(1, keepdims=True))
+            pick = np.where(equal, requests.tie_key, np.iinfo(np.int64).min).argmax(1)
         goes_on = open_.any(1) & (step < requests.card_size)
         card[goes_on, step] = pick[goes_on]
         chosen[rows[goes_on], pick[goes_on]] = True

@@ -124,6 +124,8 @@ def _scores(scores: Any) -> Float64[np.ndarray, "..."]:
                 "or a frame with a request_id column"
             )
         given = _numbers(given)
+    if isinstance(scores, np.ma.MaskedArray):  # what is masked is missing, whatever number lies below
+        given = np.where(np.ma.getmaskarray(scores), np.nan, given)
     if given.ndim not in (1, 2):
         raise InputError(f"scores must be [N] or [B, N], got shape {given.shape}")
     if given.size == 0:
@@ -238,7 +240,7 @@ def checked_pair_scores(each: Sequence[np.ndarray] | np.ndarray, N: int) -> Floa
             f"pair_scores are not symmetric: [{i}, {j}] is {pairs[b, i, j]:g} but [{j}, {i}] is "
             f"{pairs[b, j, i]:g}; a card is a set, a pair has one score",
         )
-    return np.asarray((pairs + mirrored) / 2)
+    return np.asarray(pairs / 2 + mirrored / 2)  # in this order, so that large ones do not overflow
 
 
 def wishes_of(wished: Any, word: str, asked: CandidateTable) -> list[list[Any]] | None:

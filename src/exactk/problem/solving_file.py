@@ -5,7 +5,6 @@ Knows how rows become requests; `solving.py` knows how a request becomes a card.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from exactk.errors import DataError, ExactKError, InputError
+from exactk.errors import DataError, ExactKError, InputError, place_of, without_place
 from exactk.problem.row_files import scored_rows
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card, solve
@@ -107,7 +106,7 @@ def solve_chunk(
 
 def _solved(request: ScoredRequest, answer: Any) -> Solved:
     if isinstance(answer, ExactKError):
-        reason = _PLACE.sub("", str(answer))
+        reason = without_place(answer)
         if isinstance(answer, InputError):
             reason = f"{request.where}: {reason}"
         return Solved(request.request_id, error=reason, blocking=getattr(answer, "blocking", ()))
@@ -115,13 +114,10 @@ def _solved(request: ScoredRequest, answer: Any) -> Solved:
     return Solved(request.request_id, cards=tuple(replace(c, request_id=request.request_id) for c in cards))
 
 
-_PLACE = re.compile(r"^request (\d+)(?: \(\d+\))?: ")
-
-
 def _placed(error: InputError, chunk: Sequence[ScoredRequest]) -> InputError:
     """The same error, naming the place in the file instead of the place in the chunk."""
-    if found := _PLACE.match(str(error)):
-        return InputError(f"{chunk[int(found[1])].where}: {_PLACE.sub('', str(error))}")
+    if (place := place_of(error)) is not None:
+        return InputError(f"{chunk[place].where}: {without_place(error)}")
     return InputError(f"{chunk[0].where}: {error}")
 
 

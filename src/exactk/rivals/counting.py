@@ -1,6 +1,6 @@
-"""Methods that only count: chance, popularity, and the leak probe "least seen with this user".
+"""Methods without a gradient: chance, what only counts, and what runs today: the logged policy and the upstream score.
 
-Know no gradient.
+A log without the column they read is said so, and their row is left out.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float, Float64, Int, Int64
 from torch import Tensor
 
+from exactk.errors import InputError
+from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, CardPicker, Logs, Setting, TrainedMethod, tuned
-from exactk.rivals.selection import Exact, Greedy, Judge, by_weight, scatter
+from exactk.rivals.selection import MMR, Exact, Greedy, Judge, Scorer, by_weight, diversified, scatter
 from exactk.tensors import TensorBatch
 
 BLOCK = 4_000_000  # pairs gathered before they are merged: bounds memory on long logs
@@ -62,11 +64,11 @@ class ItemCounts:
         return rate
 
 
-def count_items(train: Logs, batch_size: int = 4096) -> ItemCounts:
+def count_items(train: Logs) -> ItemCounts:
     """One pass over the log."""
     num_items = train.vocabulary.num_items
     clicked, shown, offered = (np.zeros(num_items) for _ in range(3))
-    for batch in train.batches(batch_size):
+    for batch in train.batches(4096):
         item = batch.item
         offered += np.bincount(item[batch.present], minlength=num_items)
         if batch.card is not None:
@@ -145,3 +147,73 @@ def merged(
     weight = np.concatenate([times, *(np.ones(len(part), np.int64) for part in more)])
     unique, place = np.unique(every, return_inverse=True)
     return unique, np.bincount(place, weight, minlength=len(unique)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class LoggedCards:
+    """The card as it was shown; where the log keeps none, the first K of the list as it was shown."""
+
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
+        """One card per request: not ours to make valid, it is what happened."""
+        if batch.card is not None and (batch.card >= 0).any():
+            return batch.card
+        return Greedy(by_position).recommend(batch)
+
+
+def by_position(batch: TensorBatch) -> Float64[Tensor, "B N"]:
+    """The higher in the list, the better; where nobody knows, last."""
+    if batch.position is None:
+        return torch.zeros(batch.item.shape, dtype=torch.float64)
+    return -batch.position.double().nan_to_num(nan=1e6)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of numbers as the score; where it is missing, the lowest of the request."""
+
+    column: int | None  # of `candidate_numbers`; None: the upstream score
+
+    def __call__(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
+        """Each candidate's number."""
+        held = batch.score if self.column is None else batch.candidate_numbers
+        assert held is not None
+        values = (held if self.column is None else held[..., self.column]).double()
+        known = ~values.isnan() & batch.present
+        lowest = values.masked_fill(~known, torch.inf).amin(1, keepdim=True)
+        lowest = lowest.masked_fill(lowest.isinf(), 0.0)
+        return torch.where(known, values, lowest - 1.0)
+
+
+def fit_logged_policy(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:  # noqa: ARG001 - the contract
+    """What was shown."""
+    columns = train.vocabulary.columns
+    if not train.view.signal.cards and "position" not in columns.measured.names:
+        raise InputError("the log keeps no cards and no positions, so nobody knows what was shown")
+    return TrainedMethod({"logged policy": LoggedCards()})
+
+
+def fit_upstream(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
+    """The upstream ranker's score: its top K, and the same with MMR over whatever says that items are alike."""
+    if "score" not in train.vocabulary.columns.measured.names:
+        raise InputError("the log has no column `score` of an upstream ranker")
+    scorer: Scorer = Column(None)
+    ways = by_weight("upstream score", scorer)
+    if not train.vocabulary.columns.vector_size and not train.vocabulary.item_feature_size:
+        return TrainedMethod(ways)
+    mmr, chosen, score = diversified(MMR, scorer, vectors_of, Judge.of(valid, budget), budget)
+    return TrainedMethod({**ways, "upstream score MMR": mmr}, chosen, score)
+
+
+def vectors_of(batch: TensorBatch) -> Float[Tensor, "B N F"]:
+    """What says how alike two candidates are: vectors of their texts, else their features."""
+    found = batch.item_vectors if batch.item_vectors is not None else batch.item_features
+    assert found is not None
+    return found
+
+
+def fit_popularity_so_far(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:  # noqa: ARG001 - the contract
+    """Clicks per showing up to the moment of the request: knows items that train never met."""
+    names = train.vocabulary.columns.candidate_numbers.names
+    if "rate_so_far" not in names:
+        raise InputError("the log keeps no rolling counts: it needs a column `timestamp`")
+    return TrainedMethod(by_weight("popularity so far", Column(names.index("rate_so_far"))))

@@ -19,13 +19,12 @@ from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, CardPicker, Logs, Setting, TrainedMethod, tuned
 from exactk.rivals.selection import scatter
-from exactk.rivals.training import RivalTask, mean_loss, settings_for, train
-from exactk.search.feasible import Feasible, mark
-from exactk.search.greedy import greedy_by_weight
-from exactk.search.improve import improve
-from exactk.search.lookahead import kept_sets
+from exactk.rivals.training import RivalTask, mean_loss, settings_for, trained
+from exactk.search.decoding import greedy_by_weight
+from exactk.search.feasible import Feasible, kept_sets, mark
+from exactk.search.maximise import improve
 from exactk.settings.config import RewardConfig
-from exactk.tensors import TensorBatch
+from exactk.tensors import TensorBatch, rows_of
 
 FEW_CARDS = 5_000  # as many as a network judges one by one: C(20, 4) = 4,845
 STARTS = 2
@@ -51,7 +50,7 @@ def fit_value(train_logs: Logs, valid: Logs, budget: Budget) -> tuple[Reward, Se
             train_logs,
             lambda: -mean_loss(lambda batch: loss(network, batch), held_out),
         )
-        return network, train(network, task, setting["learning_rate"], budget)
+        return network, trained(network, task, setting["learning_rate"], budget)
 
     return tuned(settings_for(train_logs.sizes, (0.001, 0.003, 0.0003)), budget, attempt)
 
@@ -73,7 +72,7 @@ class SwapSearch:
             ends.append(improve(asked, start, lambda cards: self.network(asked, cards)))
         cards = torch.stack(ends, 1)  # B S K
         best = self.network(asked, cards).argmax(1)
-        return cards[torch.arange(len(cards)), best].numpy()
+        return rows_of(cards, best).numpy()
 
 
 @dataclass(frozen=True)

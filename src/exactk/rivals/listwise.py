@@ -9,17 +9,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
-from exactk.models.encoder import Encoder, EncoderLayer
+from exactk.models.gattn import Encoder, EncoderLayer
 from exactk.models.inputs import InputLayer, Vectors, initialise
 from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod
-from exactk.rivals.losses import softmax_loss
-from exactk.rivals.selection import by_weight, scatter
-from exactk.rivals.training import ItemWeights, settings_for, train_scorer
+from exactk.rivals.selection import scatter
+from exactk.rivals.training import ItemScorer, fit_scorer, settings_for, softmax_loss
 from exactk.settings.config import Inputs, InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
 
@@ -184,30 +184,10 @@ class SetRank(ListNetwork):
 Make = Callable[[Inputs, InputSizes, Generator], ListNetwork]
 
 
-def fit_listwise_gru(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
-    """The paper's Listwise-GRU."""
-    return _fit("Listwise-GRU", Dlcm, train, valid, budget)
-
-
-def fit_listwise_mhsa(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
-    """The paper's Listwise-MHSA."""
-    return _fit("Listwise-MHSA", Mhsa, train, valid, budget)
-
-
-def fit_prm(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
-    """The personalised re-ranking model."""
-    return _fit("PRM", Prm, train, valid, budget)
-
-
-def fit_setrank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
-    """SetRank with induced self-attention."""
-    return _fit("SetRank", SetRank, train, valid, budget)
-
-
 def _fit(name: str, make: Make, train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """Softmax cross entropy of the clicked item over the candidates; a first list has the same loss."""
 
-    def loss(network: ListNetwork, setting: Setting, batch: TensorBatch) -> Float[Tensor, ""]:  # noqa: ARG001
+    def loss(network: ListNetwork, _: Setting, batch: TensorBatch) -> Float[Tensor, ""]:
         assert batch.clicked_position is not None
         final, first = network.scores(batch)
         total = softmax_loss(final, batch.present, batch.clicked_position)
@@ -215,14 +195,13 @@ def _fit(name: str, make: Make, train: Logs, valid: Logs, budget: Budget) -> Tra
             total = total + softmax_loss(first, batch.present, batch.clicked_position)
         return total
 
-    network, chosen, score = train_scorer(
-        name.lower(),
-        settings_for(train.sizes),
-        lambda setting, generator: make(setting["inputs"], train.sizes, generator),
-        lambda network: ItemWeights(network, "softmax"),
-        loss,
-        train.clicked_only(),
-        valid.clicked_only(),
-        budget,
+    scorer = ItemScorer(
+        name, lambda setting, generator: make(setting["inputs"], train.sizes, generator), loss
     )
-    return TrainedMethod(by_weight(name, ItemWeights(network, "softmax")), chosen, score)
+    return fit_scorer(scorer, settings_for(train.sizes), train, valid, budget)[1]
+
+
+fit_listwise_gru = partial(_fit, "Listwise-GRU", Dlcm)
+fit_listwise_mhsa = partial(_fit, "Listwise-MHSA", Mhsa)
+fit_prm = partial(_fit, "PRM", Prm)
+fit_setrank = partial(_fit, "SetRank", SetRank)

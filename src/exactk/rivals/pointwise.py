@@ -1,25 +1,37 @@
-"""DeepRank, the paper's pointwise baseline: a network for the click on one item; plain and diversified.
+"""Networks that score one item at a time: DeepRank, the linear choice model, matrix factorisation.
 
-Knows no list: each item is judged alone.
+Know no lists and no cards: a score is of one user and one item.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 
+from exactk.errors import InputError
 from exactk.models.inputs import InputLayer, Vectors, initialise
+from exactk.models.policy import Affinity
 from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod
-from exactk.rivals.losses import pointwise_loss, shown_items
-from exactk.rivals.selection import by_weight, diversified
-from exactk.rivals.training import ItemWeights, settings_for, train_scorer
-from exactk.settings.config import Inputs, InputSizes
+from exactk.rivals.selection import DPP, MMR, Judge, by_weight, diversified
+from exactk.rivals.training import (
+    ItemScorer,
+    ItemWeights,
+    bpr_loss,
+    click_softmax,
+    fit_scorer,
+    pointwise_loss,
+    settings_for,
+)
+from exactk.search.feasible import mark
+from exactk.settings.config import Inputs, InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
 
 EMBEDDING, WIDTH = 16, 32
+RANK = 32  # of the factors
 
 
 class DeepRank(nn.Module):
@@ -52,33 +64,106 @@ class ItemVectors:
 
 def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """Clicks on shown items by maximum likelihood; every second trial counts unshown ones as not clicked."""
-    settings = [
-        {**setting, "variant": negatives}
-        for setting in settings_for(train.sizes)
-        for negatives in ("shown", "candidates")
-    ]
 
     def loss(network: DeepRank, setting: Setting, batch: TensorBatch) -> Float[Tensor, ""]:
-        assert batch.card is not None
         assert batch.clicked_position is not None
-        shown = shown_items(batch.card, batch.item.shape[1])
-        counted = shown if setting["variant"] == "shown" else batch.present
-        if (
-            batch.clicked is not None
-        ):  # a click on nobody knows which item tells nothing about any one of them
+        counted = _counted(setting, batch)
+        if batch.clicked is not None:  # a click on nobody knows which item tells nothing about any of them
             counted = counted & ~(batch.clicked & (batch.clicked_position < 0)).unsqueeze(1)
         return pointwise_loss(network(batch), counted, batch.clicked_position)
 
-    network, chosen, score = train_scorer(
-        "deeprank",
-        settings,
+    scorer = ItemScorer(
+        "DeepRank",
         lambda setting, generator: DeepRank(setting["inputs"], train.sizes, generator),
-        lambda network: ItemWeights(network, "sigmoid"),
         loss,
-        train,
-        valid,
-        budget,
+        "sigmoid",
+        by_clicks_alone=False,
     )
-    scorer = ItemWeights(network, "sigmoid")
-    diverse, tuned_to = diversified("DeepRank", scorer, ItemVectors(network.inputs.vectors), valid, budget)
-    return TrainedMethod({**by_weight("DeepRank", scorer), **diverse}, {**chosen, **tuned_to}, score)
+    network, plain = fit_scorer(scorer, _by_variant(train, "shown", "candidates"), train, valid, budget)
+    weights, likeness = ItemWeights(network, "sigmoid"), ItemVectors(network.inputs.vectors)
+    ways, chosen, judge = by_weight("DeepRank", weights), dict(plain.chosen), Judge.of(valid, budget)
+    for name, kind in (("DeepRank MMR", MMR), ("DeepRank DPP", DPP)):
+        ways[name], setting, _ = diversified(kind, weights, likeness, judge, budget)
+        chosen |= setting
+    return TrainedMethod(ways, chosen, plain.valid_score)
+
+
+def _by_variant(train: Logs, *among: str) -> list[Setting]:
+    """Every setting with each set of items that a click is compared with."""
+    return [{**setting, "variant": variant} for setting in settings_for(train.sizes) for variant in among]
+
+
+def _counted(setting: Setting, batch: TensorBatch) -> Bool[Tensor, "B N"]:
+    """The rest of the card, or of the candidates."""
+    assert batch.card is not None
+    if setting["variant"] == "candidates":
+        return batch.present
+    return mark(batch.card.unsqueeze(1), batch.item.shape[1]).squeeze(1)
+
+
+class LinearWorth(nn.Module):
+    """w_i = a x_i + x_u B x_i, by features alone: B is of low rank, so that what a user likes may differ."""
+
+    def __init__(self, item_size: int, user_size: int, rank: int, generator: Generator) -> None:
+        super().__init__()
+        self.item = nn.Parameter(torch.zeros(item_size))
+        self.left = nn.Parameter(0.01 * torch.randn(user_size, rank, generator=generator))
+        self.right = nn.Parameter(0.01 * torch.randn(item_size, rank, generator=generator))
+
+    def forward(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
+        """The worth of every candidate."""
+        assert batch.item_features is not None
+        worth: Tensor = batch.item_features @ self.item
+        if batch.user_features is None:
+            return worth
+        return worth + (
+            (batch.user_features @ self.left).unsqueeze(1) * (batch.item_features @ self.right)
+        ).sum(-1)
+
+
+def fit_mnl(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
+    """Multinomial logit: the chance of a click on an item is its share of all worths on the card.
+
+    P(click i | card) = exp(w_i) / (exp(w_0) + sum over the card of exp(w_j)). The best assortment of exactly K items
+    is the K of the largest worth; under pair rules the exact engine finds it.
+    """
+    sizes = train.sizes
+    if not sizes.item_feature_size:
+        raise InputError("a linear choice model needs features of items, and this log has none")
+
+    def make(_: Setting, generator: Generator) -> LinearWorth:
+        return LinearWorth(sizes.item_feature_size, max(sizes.user_feature_size, 1), 4, generator)
+
+    settings = [{"learning_rate": rate} for rate in (0.01, 0.003, 0.03)]
+    return fit_scorer(ItemScorer("MNL", make, click_softmax), settings, train, valid, budget)[1]
+
+
+def factors(inputs: Inputs, sizes: InputSizes, generator: Generator) -> Affinity:
+    """<p_u, q_i> + b_i; features, where there are some, add a linear part to each, as in LightFM."""
+    network = Affinity(PolicyConfig(inputs=inputs, affinity=RANK), sizes)
+    initialise(network, generator)
+    for linear in (network.from_user, network.from_item):
+        if linear is not None:  # products of two sums of many features start large, not near nothing
+            linear.weight.data *= 0.1
+    return network
+
+
+def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
+    """BPR-MF, the paper's pairwise baseline; the others are the rest of the card, or of the candidates."""
+
+    def loss(network: Affinity, setting: Setting, batch: TensorBatch) -> Float[Tensor, ""]:
+        assert batch.clicked_position is not None
+        return bpr_loss(network(batch), _counted(setting, batch), batch.clicked_position)
+
+    scorer = ItemScorer("BPR", _factors_of(train), loss, "sigmoid")
+    return fit_scorer(scorer, _by_variant(train, "candidates", "shown"), train, valid, budget)[1]
+
+
+def fit_mf_softmax(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
+    """The clicked item in a softmax over the candidates: the plainest strong baseline."""
+    scorer = ItemScorer("MF softmax", _factors_of(train), click_softmax)
+    return fit_scorer(scorer, settings_for(train.sizes), train, valid, budget)[1]
+
+
+def _factors_of(train: Logs) -> Callable[[Setting, Generator], Affinity]:
+    return lambda setting, generator: factors(setting["inputs"], train.sizes, generator)

@@ -1,4 +1,4 @@
-"""How every network rival is trained: the same loop, the same trials, the weights that validate best.
+"""How every network rival is trained: ranking losses, the same loop, the same trials, the weights that validate best.
 
 Knows no network: a method brings one, its loss and the settings worth trying.
 """
@@ -8,18 +8,55 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, Literal, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
+from torch.nn import functional
 
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.optimiser import FitSettings
-from exactk.rivals.contract import Budget, Logs, Setting, batch_size_for, tuned
-from exactk.rivals.selection import Greedy, Judge, Scorer
+from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, batch_size_for, tuned
+from exactk.rivals.selection import Greedy, Judge, by_weight
 from exactk.settings.config import Inputs, InputSizes
 from exactk.tensors import TensorBatch
+
+
+def pointwise_loss(
+    scores: Float[Tensor, "B N"], counted: Bool[Tensor, "B N"], clicked_position: Int[Tensor, "B"]
+) -> Float[Tensor, ""]:
+    """Log loss of a click on each counted item, over all counted items."""
+    label = torch.zeros_like(scores)
+    rows = (clicked_position >= 0).nonzero().squeeze(1)
+    label[rows, clicked_position[rows]] = 1.0
+    each = functional.binary_cross_entropy_with_logits(scores, label, reduction="none")
+    return (each * counted).sum() / counted.sum().clamp(min=1)
+
+
+def bpr_loss(
+    scores: Float[Tensor, "B N"], others: Bool[Tensor, "B N"], clicked_position: Int[Tensor, "B"]
+) -> Float[Tensor, ""]:
+    """Rendle et al. 2009: -log sigmoid(s_clicked - s_other), mean over the others, then over rows."""
+    clicked = clicked_position >= 0
+    positive = scores.gather(1, clicked_position.clamp(min=0).unsqueeze(1))
+    own = torch.arange(scores.shape[1], device=scores.device) == clicked_position.unsqueeze(1)
+    pairs = others & ~own & clicked.unsqueeze(1)
+    each = functional.softplus(scores - positive) * pairs
+    row = each.sum(1) / pairs.sum(1).clamp(min=1)
+    return row.sum() / pairs.any(1).sum().clamp(min=1)
+
+
+def softmax_loss(
+    scores: Float[Tensor, "B N"], among: Bool[Tensor, "B N"], clicked_position: Int[Tensor, "B"]
+) -> Float[Tensor, ""]:
+    """Cross entropy of the clicked item in a softmax over `among`: the listwise loss for one click."""
+    clicked = clicked_position >= 0
+    among = among | ~clicked.unsqueeze(1)  # a row without click counts nothing; keep its softmax finite
+    log_share = scores.masked_fill(~among, torch.finfo(scores.dtype).min).log_softmax(1)
+    each = -log_share.gather(1, clicked_position.clamp(min=0).unsqueeze(1)).squeeze(1)
+    return each.masked_fill(~clicked, 0.0).sum() / clicked.sum().clamp(min=1)
+
 
 Loss = Callable[[TensorBatch, Generator], Float[Tensor, ""]]
 Network = TypeVar("Network", bound=nn.Module)
@@ -48,7 +85,7 @@ class RivalTask:
     judged: Callable[[], float]
 
 
-def train(network: nn.Module, task: RivalTask, learning_rate: float, budget: Budget) -> float:
+def trained(network: nn.Module, task: RivalTask, learning_rate: float, budget: Budget) -> float:
     """Train in place, keep the weights of the best epoch, return their validation score."""
     batch_size = batch_size_for(len(task.logs), budget)
     batches_per_epoch = math.ceil(len(task.logs) / batch_size)
@@ -84,37 +121,52 @@ def train(network: nn.Module, task: RivalTask, learning_rate: float, budget: Bud
     return best
 
 
-def train_scorer(
-    name: str,
-    settings: Sequence[Setting],
-    make: Callable[[Setting, Generator], Network],
-    scorer: Callable[[Network], Scorer],
-    loss: Callable[[Network, Setting, TensorBatch], Float[Tensor, ""]],
-    logs: Logs,
-    valid: Logs,
-    budget: Budget,
-) -> tuple[Network, Setting, float]:
+@dataclass(frozen=True)
+class ItemScorer(Generic[Network]):
+    """A network that gives every candidate a score: how it is made and taught, and how scores become weights."""
+
+    name: str
+    make: Callable[[Setting, Generator], Network]
+    loss: Callable[[Network, Setting, TensorBatch], Float[Tensor, ""]]
+    kind: Literal["softmax", "sigmoid"] = "softmax"
+    by_clicks_alone: bool = True  # requests without a click teach it nothing
+
+
+def fit_scorer(
+    scorer: ItemScorer[Network], settings: Sequence[Setting], train: Logs, valid: Logs, budget: Budget
+) -> tuple[Network, TrainedMethod]:
     """The network with the lowest validation loss; between variants of the loss, P@K of greedy cards decides.
 
     The loss, because with a few hundred validation clicks P@K is too coarse to choose an epoch by: on the default world
     it picked scores worth 45% of the optimum where the loss picked 55%.
     """
+    logs, judge = train, Judge.of(valid, budget)
+    if scorer.by_clicks_alone:
+        logs, valid = train.clicked_only(), valid.clicked_only()
     held_out = [
         TensorBatch.of(batch) for batch in valid.first(budget.validation_rows).batches(budget.batch_size)
     ]
-    judge = Judge.of(valid, budget)
 
     def attempt(setting: Setting) -> tuple[Network, float]:
-        network = make(setting, Generator().manual_seed(budget.seed))
-        task = RivalTask(
-            name,
-            lambda batch, _: loss(network, setting, batch),
-            logs,
-            lambda: -mean_loss(lambda batch: loss(network, setting, batch), held_out),
-        )
-        return network, train(network, task, setting["learning_rate"], budget)
+        network = scorer.make(setting, Generator().manual_seed(budget.seed))
 
-    return tuned(settings, budget, attempt, lambda network: judge(Greedy(scorer(network))))
+        def loss(batch: TensorBatch) -> Float[Tensor, ""]:
+            return scorer.loss(network, setting, batch)
+
+        task = RivalTask(scorer.name, lambda batch, _: loss(batch), logs, lambda: -mean_loss(loss, held_out))
+        return network, trained(network, task, setting["learning_rate"], budget)
+
+    network, chosen, score = tuned(
+        settings, budget, attempt, lambda network: judge(Greedy(ItemWeights(network, scorer.kind)))
+    )
+    ways = by_weight(scorer.name, ItemWeights(network, scorer.kind))
+    return network, TrainedMethod(ways, chosen, score)
+
+
+def click_softmax(network: nn.Module, _: Setting, batch: TensorBatch) -> Float[Tensor, ""]:
+    """The clicked item in a softmax over the candidates."""
+    assert batch.clicked_position is not None
+    return softmax_loss(network(batch), batch.present, batch.clicked_position)
 
 
 def mean_loss(loss: Callable[[TensorBatch], Float[Tensor, ""]], batches: Sequence[TensorBatch]) -> float:

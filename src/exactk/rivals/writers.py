@@ -15,22 +15,19 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from exactk.learning.losses import clicked_targets, mean_over, target_loss
+from exactk.models.gattn import EncodedRequests, Pointer, PointerSteps
 from exactk.models.inputs import InputLayer, Vectors, initialise
-from exactk.models.pointer import EncodedRequests, Pointer, State
 from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, tuned
 from exactk.rivals.estimator import fit_value
 from exactk.rivals.listwise import FirstList
-from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import Judge
-from exactk.rivals.training import RivalTask, mean_loss, settings_for, train
-from exactk.search.beam import beam
+from exactk.rivals.training import RivalTask, mean_loss, settings_for, softmax_loss, trained
+from exactk.search.decoding import beam, distributions, greedy, log_prob, sample
 from exactk.search.feasible import Feasible
-from exactk.search.greedy import greedy
-from exactk.search.sample import distributions, log_prob, sample
 from exactk.settings.config import Inputs, InputSizes, PolicyConfig
-from exactk.tensors import TensorBatch
+from exactk.tensors import TensorBatch, rows_of
 
 EMBEDDING, WIDTH = 16, 32
 BEAM = 8
@@ -88,30 +85,6 @@ class Seq2Slate(nn.Module):
         return written + softmax_loss(first, batch.present, batch.clicked_position)
 
 
-@dataclass(frozen=True)
-class PointerSteps:
-    """A pointer decoder and what it points into."""
-
-    pointer: Pointer
-    encoded: EncodedRequests
-
-    def start(self, num_rows: int) -> State:
-        """Before the first choice."""
-        return self.pointer.start(self.encoded, num_rows)
-
-    def step(self, state: State) -> Float[Tensor, "B S N"]:
-        """Raw scores."""
-        return self.pointer.step(self.encoded, state)
-
-    def advance(self, state: State, position: Int[Tensor, "B S"]) -> State:
-        """After a choice."""
-        return self.pointer.advance(self.encoded, state, position)
-
-    def replay(self, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
-        """Scores along given cards."""
-        return self.pointer.replay(self.encoded, cards)
-
-
 def fit_seq2slate(train_logs: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """Supervised by clicks, decoded greedily."""
     clicked = train_logs.clicked_only()
@@ -125,7 +98,7 @@ def fit_seq2slate(train_logs: Logs, valid: Logs, budget: Budget) -> TrainedMetho
             return -mean_loss(lambda batch: network.loss(batch, chance), held_out)
 
         task = RivalTask("seq2slate", network.loss, clicked, judged)
-        return network, train(network, task, setting["learning_rate"], budget)
+        return network, trained(network, task, setting["learning_rate"], budget)
 
     network, chosen, score = tuned(settings_for(train_logs.sizes), budget, attempt)
     return TrainedMethod({"Seq2Slate": GreedyWriter(network)}, chosen, score)
@@ -210,14 +183,12 @@ class FlowSteps:
 
     def advance(self, state: PartialSet, position: Int[Tensor, "B S"]) -> PartialSet:
         """The set with one more item."""
-        request = torch.arange(len(position), device=position.device).unsqueeze(1)
-        return PartialSet(state.total + self.nodes[request, position.clamp(min=0)], state.size + 1)
+        return PartialSet(state.total + rows_of(self.nodes, position.clamp(min=0)), state.size + 1)
 
     def replay(self, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
         """All prefixes of all cards at once."""
         B, S, K = cards.shape
-        request = torch.arange(B, device=cards.device)[:, None, None]
-        chosen = self.nodes[request, cards.clamp(min=0)]  # B S K D
+        chosen = rows_of(self.nodes, cards.clamp(min=0))  # B S K D
         before = chosen.cumsum(2) - chosen
         size = torch.arange(K, device=cards.device, dtype=chosen.dtype).expand(B, S, K)
         state = PartialSet(before.flatten(1, 2), size.flatten(1).unsqueeze(-1))
@@ -242,7 +213,7 @@ class FlowSlate:
         found = beam(self.network.steps(batch), Feasible.of(batch), BEAM)
         worth = self.value(batch, found.cards).masked_fill(found.log_prob.isneginf(), -torch.inf)
         best, place = worth.max(1)
-        return found.cards[torch.arange(len(worth)), place], best
+        return rows_of(found.cards, place), best
 
 
 def fit_gflownet(train_logs: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
@@ -276,7 +247,7 @@ def fit_gflownet(train_logs: Logs, valid: Logs, budget: Budget) -> TrainedMethod
             return sum(worth) / max(sum(map(len, held_out)), 1) if worth else math.nan
 
         task = RivalTask("gflownet", loss, train_logs, judged)
-        return way, train(network, task, setting["learning_rate"], budget)
+        return way, trained(network, task, setting["learning_rate"], budget)
 
     way, chosen, score = tuned(settings, budget, attempt)
     return TrainedMethod({"GFlowNet": way}, {**chosen, "value": dict(chosen_value)}, score)

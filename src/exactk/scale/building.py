@@ -26,10 +26,8 @@ from exactk.errors import DataError
 from exactk.scale.cluster import HERE, Placement, Work, placed
 from exactk.scale.plan import JobPart, Plan, files_of, fingerprint, finished_parquet
 
-ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
-SPACING = (
-    1 << 32
-)  # rows of a file that has no request ids of its own are numbered from here on, times its number
+# Rows of a file that has no request ids of its own are numbered from here on, times its number.
+SPACING = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def build_parts(
 
     The rows of one request must stand in one file.
     """
-    files = files_of(source, ENDINGS)
+    files = files_of(source)
     items, users = entities.pop("items", None), entities.pop("users", None)
     chosen = choose_columns(_first_usable(files, reading), reading.columns, items, users, **entities)
     reading = replace(reading, chosen=chosen.to_dict())

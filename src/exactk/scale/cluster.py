@@ -1,6 +1,7 @@
-"""Ray, started and stopped, or met where it runs; kept quiet, and named clearly where it is not installed.
+"""Ray, started and stopped, or met where it runs; parts of a job placed on it, the service deployed on it.
 
-Knows no work: what runs on the cluster is the business of the other files.
+Knows no work: what a part is, is the business of the other files, and `serving.app` is what answers. Where Ray is not
+installed, that is said clearly.
 """
 
 from __future__ import annotations
@@ -8,14 +9,19 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactk.errors import ConfigError, DataError, ExactKError, MissingExtraError
 from exactk.scale.plan import JobPart
+
+if TYPE_CHECKING:
+    from exactk.serving.settings import Settings
 
 STORE_BYTES = 512 << 20  # what travels through Ray's object store is plans and reports, never logs or cards
 # Ray reports its use to its makers unless asked not to; workers keep the number of threads they were started with.
@@ -135,3 +141,45 @@ def _on_ray(
             if "error" in report:
                 raise DataError(report["error"])
             yield report
+
+
+NAME = "exactk"  # of the deployment
+
+
+def application(settings: Settings, replicas: int) -> Any:
+    """What `serve.run` takes; each replica makes the app itself, from settings that reach it as any worker's do."""
+    from ray import serve
+
+    from exactk.serving.app import create_app
+    from exactk.serving.settings import ENVIRONMENT
+
+    ingress: Any = serve.ingress(create_app)(type("ExactK", (), {}))
+    options = {"num_cpus": 1, "runtime_env": {"env_vars": {ENVIRONMENT: settings.to_json()}}}
+    deploy: Any = serve.deployment(name=NAME, num_replicas=replicas, ray_actor_options=options)
+    return deploy(ingress).bind()
+
+
+@contextmanager
+def deployed(settings: Settings, placement: Placement, host: str, port: int) -> Iterator[str]:
+    """The service, ready, for the time of a `with` block; yields its address."""
+    from exactk.serving.run import check_folders
+
+    check_folders(settings)
+    with cluster(placement.address, placement.workers):
+        from ray import serve
+
+        serve.start(http_options={"host": host, "port": port})
+        try:
+            serve.run(application(settings, placement.workers), name=NAME, route_prefix="/")
+            yield f"http://{host}:{port}"
+        finally:
+            serve.shutdown()  # type: ignore[no-untyped-call]
+
+
+def serve_until_stopped(settings: Settings, placement: Placement, host: str, port: int) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with deployed(settings, placement, host, port):
+        stop.wait()

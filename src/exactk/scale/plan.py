@@ -20,7 +20,9 @@ import pyarrow.parquet as pq
 from exactk.atomic import atomic_file, write_text
 from exactk.errors import ConfigError, DataError
 
-ENDINGS = (".parquet", ".jsonl", ".ndjson")
+CELLS = (".csv", ".tsv")
+TEXTS = (".jsonl", ".ndjson")
+ENDINGS = (".parquet", *CELLS, *TEXTS)
 PLAN = "plan.json"
 
 
@@ -93,30 +95,31 @@ def _refuse_other(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> 
         raise ConfigError(f"{folder} cannot be resumed: the files it was made from have changed since")
 
 
-def files_of(source: Path, endings: tuple[str, ...] = ENDINGS) -> tuple[Path, ...]:
+def files_of(source: Path) -> tuple[Path, ...]:
     """The files of a source, in order of their names: a file, or the files below a folder that have known endings."""
     if source.is_file():
         files = [source]
     elif source.is_dir():
-        files = sorted(f for f in source.rglob("*") if f.suffix.lower() in endings and f.is_file())
+        files = sorted(f for f in source.rglob("*") if f.suffix.lower() in ENDINGS and f.is_file())
     else:
         raise DataError(f"{source}: there is no such file or folder")
     for file in files:
-        if file.suffix.lower() not in endings:
-            raise DataError(f"{file}: known endings are {', '.join(endings)}")
+        if file.suffix.lower() not in ENDINGS:
+            raise DataError(f"{file}: known endings are {', '.join(ENDINGS)}")
     if not files:
-        raise DataError(f"{source} holds no file ending in {', '.join(endings)}")
+        raise DataError(f"{source} holds no file ending in {', '.join(ENDINGS)}")
     return tuple(files)
 
 
 def parts_of(files: Sequence[Path], rows: int) -> tuple[JobPart, ...]:
-    """The files cut into parts of about `rows` rows, never across files; a row group of Parquet is never cut.
+    """The files cut into parts of about `rows` rows, never across files; row groups of Parquet and CSV are never cut.
 
     A Parquet file whose end is damaged, so that nobody knows its row groups, is one part of unknown size (0 rows).
     """
     parts: list[JobPart] = []
     for file in files:
-        cut = _parquet_cuts(file, rows) if file.suffix.lower() == ".parquet" else _text_cuts(file, rows)
+        cuts = _parquet_cuts if (ending := file.suffix.lower()) == ".parquet" else _text_cuts
+        cut = [_whole(file)] if ending in CELLS else cuts(file, rows)
         for first_row, num_rows, place, end in cut:
             parts.append(JobPart(len(parts), str(file), first_row, num_rows, place, end))
     return tuple(parts)
@@ -137,6 +140,13 @@ def _parquet_cuts(file: Path, rows: int) -> Iterator[tuple[int, int, int, int]]:
         if taken:
             yield first_row, taken, group, end
         first_row, group = first_row + taken, end
+
+
+def _whole(file: Path) -> tuple[int, int, int, int]:
+    """A file whose first line names its columns is not cut."""
+    with file.open("rb") as lines:
+        count = sum(block.count(b"\n") for block in iter(lambda: lines.read(1 << 20), b""))
+    return 0, max(1, count - 1), 0, file.stat().st_size
 
 
 def _text_cuts(file: Path, rows: int) -> Iterator[tuple[int, int, int, int]]:

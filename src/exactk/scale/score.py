@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +41,9 @@ class ScoreReport:
     requests_per_second: float  # of this run
     megabytes_first: float
     megabytes_most: float
+    unread: tuple[str, ...]  # columns of the source that neither the model nor a rule reads
+    missing: tuple[str, ...]  # what the model reads of requests, and no part had
+    notes: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints and manifest.json keeps."""
@@ -86,6 +90,16 @@ def score(
         requests_per_second=round(made / max(seconds, 1e-9), 1),
         megabytes_first=in_order[0].megabytes if in_order else 0.0,
         megabytes_most=max((r.megabytes for r in in_order), default=0.0),
+        unread=tuple(sorted({name for r in in_order for name in r.unread})),
+        missing=tuple(
+            dict.fromkeys(
+                name
+                for r in in_order
+                for name in r.missing
+                if all(name in o.missing for o in in_order if o.requests)
+            )
+        ),
+        notes=dict(sum((Counter(r.notes) for r in in_order), Counter())),
     )
     write_text(out / MANIFEST, json.dumps(total.to_dict(), indent=1, ensure_ascii=False) + "\n")
     return total
@@ -116,7 +130,10 @@ def plain_candidates(path: Path, model: Path) -> tuple[Any, ...]:
 
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")
-    names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: this is not UTF-8 text; save it as UTF-8") from error
     if not pa.types.is_integer(Vocabulary.load(model).item_ids.type):
         return tuple(names)
     wrong = next((name for name in names if not name.lstrip("-").isdigit()), None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Int64
 
+from exactk.data.logs.request_rows import AskedColumns
+from exactk.data.request_table import RequestTable
 from exactk.data.requests import Request
 from exactk.data.table import combine
-from exactk.errors import DataError, ExactKError, InfeasibleError
-from exactk.problem.batch import Batch
+from exactk.errors import DataError, ExactKError, InfeasibleError, InputError, without_place
 from exactk.problem.exact import cliques
 from exactk.recommender import Recommender
 from exactk.scale.plan import JobPart, finished_parquet
-from exactk.scale.reading import Lines, lines, tables
-from exactk.scale.requests import RequestTables, canonical_ids
+from exactk.scale.reading import AT_ONCE, DamagedPartError, PartReader, ReadRequests
 
 EXAMPLES = 5  # bad rows named in a report
 NO_CARD = "no valid card exists under the rules"
@@ -54,6 +54,9 @@ class PartReport:
     examples: tuple[dict[str, Any], ...]
     seconds: float
     megabytes: float  # resident memory of the process afterwards
+    unread: tuple[str, ...] = ()  # names of the source that neither the model nor a rule reads
+    missing: tuple[str, ...] = ()  # names the model reads and nobody sent
+    notes: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -62,7 +65,8 @@ class PartReport:
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> PartReport:
         """The inverse of `to_dict`."""
-        return cls(**{**held, "examples": tuple(held["examples"])})
+        lists = ("examples", "unread", "missing")
+        return cls(**{**held, **{name: tuple(held.get(name, ())) for name in lists}})
 
     @classmethod
     def read(cls, path: Path) -> PartReport:
@@ -96,10 +100,9 @@ class Scorer:
         self.job = job
         self.recommender = Recommender.load(job.model)
         fitted = self.recommender.fitted
-        self.tables = RequestTables.of(fitted, Path(job.model))
-        self.decide = self.recommender.decide
-        self.seen = 0
-        self.card_size = fitted.card_size if job.k is None else job.k
+        card_size = fitted.card_size if job.k is None else job.k
+        self._seen = 0  # requests
+        self.asked = AskedColumns.of(fitted.vocabulary, card_size, fitted.constraints.fields)
         self.schema = pa.schema(
             {
                 "request_id": pa.string(),
@@ -117,14 +120,17 @@ class Scorer:
         made: list[pa.Table] = []
         bad: list[dict[str, Any]] = []
         lost = 0
+        reader = PartReader(self.asked, self.job.columns, self.job.candidates)
         try:
-            for table, reasons in self._answered(part):
+            for read in reader.read(part):
+                table, reasons = self.of(read)
                 made.append(table)
                 bad += [{"file": part.file, "row": row, "reason": reason} for row, reason in reasons.items()]
                 if bad and not self.job.skip_bad:
                     raise BadRowError(bad[0])
-        except (pa.ArrowException, OSError) as error:
-            reason = f"its {part.num_rows or 'unknown number of'} rows from there on cannot be read ({error})"
+        except (DamagedPartError, pa.ArrowException, OSError) as error:
+            cause = error.__cause__ or error
+            reason = f"its {part.num_rows or 'unknown number of'} rows from there on cannot be read ({cause})"
             problem = {"file": part.file, "row": part.first_row, "reason": reason}
             if not self.job.skip_bad:
                 raise BadRowError(problem) from error
@@ -138,141 +144,104 @@ class Scorer:
             examples=tuple(bad[:EXAMPLES]),
             seconds=round(time.perf_counter() - began, 3),
             megabytes=round(resident_megabytes(), 1),
+            unread=tuple(sorted(reader.unread)),
+            missing=reader.missing if len(table) else (),
+            notes=reader.notes,
         )
         described = json.dumps(report.to_dict(), ensure_ascii=False)
         with finished_parquet(Path(self.job.out) / part.name, lambda: described) as write:
             write(table)
         return report
 
-    def _answered(self, part: JobPart) -> Iterator[tuple[pa.Table, dict[int, str]]]:
-        """Pieces of a part's result, and what is wrong with the rows that are not in it."""
-        job = self.job
-        if part.file.endswith(".parquet"):
-            for first_row, table in tables(part, job.columns):
-                try:
-                    yield self.of_table(table, first_row)
-                except DataError as error:
-                    raise DataError(f"{part.file}: rows from {first_row} on: {error}") from error
+    def of(self, read: ReadRequests) -> tuple[pa.Table, dict[int, str]]:
+        """Cards of what was read, and what is wrong with the rows that are not among them."""
+        requests, answers = read.requests, Answers(len(read.requests))
+        refused: dict[int, str] = {}
+        fitted = self.recommender.fitted
+        self._seen += len(requests)
+        if self._seen > len(fitted.catalogue.items):
+            fitted.builder.settle_titles(fitted.constraints)
+        if isinstance(requests, RequestTable):
+            first = 0
+            for part in requests.parts(AT_ONCE):
+                refused |= self._answer(part, answers, first)
+                first += len(part)
         else:
-            for read in lines(part, job.columns, self.card_size, job.candidates):
-                yield self.of_lines(read)
-
-    def of_table(self, table: pa.Table, first_row: int) -> tuple[pa.Table, dict[int, str]]:
-        """Cards of the rows of a table, and what is wrong with the others."""
-        table = self._completed(table)
-        asked_sizes = self._sizes(table)
-        asked = self.tables.sound(table, asked_sizes)
-        reasons = {first_row + row: reason for row, reason in asked.reasons.items()}
-        if not len(asked.rows):
-            return self.schema.empty_table(), dict(sorted(reasons.items()))
-        sound, sizes = table.take(pa.array(asked.rows)), asked_sizes[asked.rows]
-        row = self.tables.places(combine(sound["candidates"]))
-        long_way = self.tables.needs_long_way(row)
-        self.seen += len(sound)
-        if self.tables.precomputed is None and self.seen > len(self.tables.item_index):
-            self.tables = self.tables.with_precomputed_rules()
-        answers = Answers(len(sound))
-        quick = np.flatnonzero(~long_way)
-        if len(quick):
-            users, lists = (combine(sound[name]).take(pa.array(quick)) for name in ("user_id", "candidates"))
-            self._decide(self.tables.batch(users, lists, row[quick], sizes[quick]), answers, quick)
-        requests = {
-            place: Request(
-                sound["user_id"][place].as_py(), tuple(sound["candidates"][place].as_py()), int(sizes[place])
-            )
-            for place in np.flatnonzero(long_way).tolist()
-        }
-        refused = self._ask(requests, answers)
-        rows = asked.rows + first_row
-        reasons |= {int(rows[place]): reason for place, reason in refused.items()}
-        return self._table(sound, answers, rows, refused), dict(sorted(reasons.items()))
-
-    def of_lines(self, read: Lines) -> tuple[pa.Table, dict[int, str]]:
-        """JSON lines go the long way: each may bring items, features, pins and bans of its own."""
-        answers = Answers(len(read.requests))
-        refused = self._ask(dict(enumerate(read.requests)), answers)
+            refused = self._ask(requests, answers, 0)
         reasons = read.reasons | {read.rows[place]: reason for place, reason in refused.items()}
-        kept = [place for place in range(len(read.requests)) if place not in refused]
-        ids = [read.ids[p] if read.ids[p] is not None else str(read.rows[p]) for p in range(len(read.rows))]
-        columns = {
-            "request_id": pa.array(ids, pa.string()),
-            "user_id": _typed([r.user_id for r in read.requests], kept, self.schema.field("user_id").type),
-            "candidates": _typed([r.candidates for r in read.requests], kept, self.schema.field("card").type),
-        }
-        table = self._table(pa.table(columns), answers, np.array(read.rows, np.int64), refused)
-        return table, dict(sorted(reasons.items()))
+        return self._table(read, answers, refused), dict(sorted(reasons.items()))
 
-    def _ask(self, requests: Mapping[int, Request], answers: Answers) -> dict[int, str]:
+    def _answer(self, requests: RequestTable, answers: Answers, first: int) -> dict[int, str]:
+        """All of them as one batch; where one cannot be used, each as if asked alone."""
+        fitted = self.recommender.fitted
+        try:
+            batch = fitted.builder.batch(requests, fitted.constraints)
+        except InputError:
+            return self._ask(requests, answers, first)
+        possible = cliques.exists(batch.requests())
+        if not possible.any():
+            return {}
+        decision = self.recommender.decide(batch if possible.all() else batch.rows(possible))
+        calibration = fitted.calibration
+        limit = calibration(np.maximum(decision.bound, decision.logit))
+        bound = np.where(np.isfinite(decision.bound), limit, np.nan)
+        answers.put(first + np.flatnonzero(possible), decision.cards, calibration(decision.logit), bound)
+        return {}
+
+    def _ask(self, requests: Sequence[Request], answers: Answers, first: int) -> dict[int, str]:
         """Answer requests by the recommender's front door; returns why some of them are refused."""
         refused: dict[int, str] = {}
-        asked = list(requests.values())
-        found = self.recommender.recommend_many(asked, infeasible="return") if asked else []
-        for place, card in zip(requests, found, strict=True):
+        found = self.recommender.recommend_many(requests, infeasible="return") if len(requests) else []
+        for place, card in enumerate(found, first):
             if isinstance(card, InfeasibleError):
-                answers.problem[place] = str(card)
+                answers.problem[place] = without_place(card)
             elif isinstance(card, ExactKError):
-                refused[place] = str(card)
+                refused[place] = without_place(card)
             else:
                 at, bound = np.array([place]), card.bound if np.isfinite(card.bound) else np.nan
                 answers.put(at, np.array([card.positions]), card.value, bound)
         return refused
 
-    def _decide(self, batch: Batch, answers: Answers, at: Int64[np.ndarray, "Q"]) -> None:
-        possible = cliques.exists(batch.requests())
-        if not possible.any():
-            return
-        rows = batch if possible.all() else batch.rows(possible)
-        decision = self.decide(rows)
-        calibration = self.recommender.fitted.calibration
-        limit = calibration(np.maximum(decision.bound, decision.logit))
-        bound = np.where(np.isfinite(decision.bound), limit, np.nan)
-        value = calibration(decision.logit)
-        answers.put(at[possible], decision.cards, value, bound)
-
-    def _completed(self, table: pa.Table) -> pa.Table:
-        """Ids in the types models know; the job's candidates where the rows name none."""
-        if "user_id" not in table.column_names:
-            raise DataError("there is no column 'user_id'; say which one it is (columns={\"user_id\": ...})")
-        if "candidates" not in table.column_names:
-            if self.job.candidates is None:
-                raise DataError("there is no column 'candidates', and no list was given for all users")
-            same = pa.array([list(self.job.candidates)]).take(pa.array(np.zeros(len(table), np.int64)))
-            table = table.append_column("candidates", same)
-        for name in ("user_id", "candidates"):
-            table = table.set_column(table.column_names.index(name), name, canonical_ids(table[name]))
-        return table
-
-    def _sizes(self, table: pa.Table) -> Int64[np.ndarray, "R"]:
-        if self.job.k is None and "k" in table.column_names:
-            return np.asarray(combine(table["k"]).fill_null(self.card_size).to_numpy(), np.int64)
-        return np.full(len(table), self.card_size, np.int64)
-
-    def _table(
-        self, sound: pa.Table, answers: Answers, rows: Int64[np.ndarray, "R"], refused: Mapping[int, str]
-    ) -> pa.Table:
+    def _table(self, read: ReadRequests, answers: Answers, refused: Mapping[int, str]) -> pa.Table:
         """Positions to ids; requests without an id of their own are named by their row."""
-        lists = combine(sound["candidates"])
-        real = answers.cards >= 0
-        taken = (lists.offsets.to_numpy()[:-1, None] + answers.cards)[real]
-        card = self.schema.field("card").type
-        offsets = pa.array(np.concatenate([[0], np.cumsum(real.sum(1))]), pa.int32())
-        none = pa.array([problem is not None for problem in answers.problem], pa.bool_())
-        own = "request_id" in sound.column_names
-        made = pa.table(
+        kept = [place for place in range(len(read.rows)) if place not in refused]
+        names = [read.rows[place] if read.ids[place] is None else read.ids[place] for place in kept]
+        users, cards = self._users_and_cards(read.requests, answers, kept)
+        return pa.table(
             [
-                (combine(sound["request_id"]) if own else pa.array(rows)).cast(pa.string()),
-                combine(sound["user_id"]).cast(self.schema.field("user_id").type),
-                pa.ListArray.from_arrays(
-                    offsets, lists.values.take(pa.array(taken)).cast(card.value_type), mask=none
-                ),
-                pa.array(answers.value, from_pandas=True),
-                pa.array(answers.bound, from_pandas=True),
-                pa.array(answers.problem, pa.string()),
+                pa.array([str(name) for name in names], pa.string()),
+                users,
+                cards,
+                pa.array(answers.value[kept], from_pandas=True),
+                pa.array(answers.bound[kept], from_pandas=True),
+                pa.array([answers.problem[place] for place in kept], pa.string()),
             ],
             schema=self.schema,
         )
-        kept = [place for place in range(len(made)) if place not in refused] if refused else None
-        return made if kept is None else made.take(pa.array(kept, pa.int64()))
+
+    def _users_and_cards(
+        self, requests: Sequence[Request], answers: Answers, kept: Sequence[int]
+    ) -> tuple[pa.Array, pa.Array]:
+        """Columns of the places kept; what a refused row held need not fit their types."""
+        user, card = self.schema.field("user_id").type, self.schema.field("card").type
+        positions = answers.cards[kept]
+        real = positions >= 0
+        none = pa.array([answers.problem[place] is not None for place in kept], pa.bool_())
+        offsets = pa.array(np.concatenate([[0], np.cumsum(real.sum(1))]), pa.int32())
+        if isinstance(requests, RequestTable):
+            starts = np.cumsum(requests.counts) - requests.counts
+            items = requests.item_ids.take(pa.array((starts[kept][:, None] + positions)[real]))
+            users = combine(requests.table["user_id"]).take(pa.array(kept, pa.int64()))
+        else:
+            chosen = [
+                requests[place].candidates[p]
+                for place, row in zip(kept, positions.tolist(), strict=True)
+                for p in row
+                if p >= 0
+            ]
+            items = pa.array(chosen, card.value_type)
+            users = pa.array([requests[place].user_id for place in kept], user)
+        return users.cast(user), pa.ListArray.from_arrays(offsets, items.cast(card.value_type), mask=none)
 
 
 class BadRowError(DataError):
@@ -283,13 +252,6 @@ class BadRowError(DataError):
             f"{problem['file']}: row {problem['row']}: {problem['reason']}; "
             "mend it, or have such rows counted and left out (skip_bad=True)"
         )
-
-
-def _typed(values: Sequence[Any], kept: Sequence[int], kind: pa.DataType) -> pa.Array:
-    """Values of the rows that were answered; what a refused row held need not fit the type."""
-    sound = set(kept)
-    empty: Any = [] if pa.types.is_list(kind) else None
-    return pa.array([value if p in sound else empty for p, value in enumerate(values)], kind)
 
 
 def resident_megabytes() -> float:

@@ -18,7 +18,7 @@ from exactk.atomic import write_text
 from exactk.data.dataset import Dataset
 from exactk.data.split import Method
 from exactk.errors import ConfigError, ExactKError
-from exactk.learning import ranks
+from exactk.learning.process import current_ranks
 from exactk.learning.progress import Listener
 from exactk.problem.rules.constraints import Constraints
 from exactk.recommender import Recommender
@@ -112,10 +112,10 @@ def learn(config: dict[str, Any]) -> None:
         recommender.fit(train, valid, folder=job.run, resume=True, show=False)
     except ExactKError as error:  # a second try would meet it again: it is noted, and the try ends at once
         write_text(refusal, str(error))
-        if ranks.current().world == 1:
+        if current_ranks().world == 1:
             return
         raise  # the others may be waiting for this one
-    if ranks.current().first:
+    if current_ranks().first:
         recommender.save(job.out)
 
 

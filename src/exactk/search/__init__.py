@@ -1,12 +1,8 @@
 """Choosing a card from any step function or value function; knows no network."""
 
-from exactk.search.beam import beam
-from exactk.search.exact import exact
+from exactk.search.decoding import Steps, beam, distributions, greedy, log_prob, log_probabilities, sample
 from exactk.search.feasible import Feasible
-from exactk.search.greedy import greedy
-from exactk.search.improve import improve
-from exactk.search.sample import distributions, log_prob, sample
-from exactk.search.steps import Steps, log_probabilities
+from exactk.search.maximise import exact, improve
 
 __all__ = [
     "Feasible",

@@ -1,6 +1,7 @@
 """Which positions may be chosen next: clique rule, no repeat, caps, pins, and never a dead end.
 
-Knows neither models nor scores. The same mask serves sampling, likelihood, greedy and beam.
+Knows neither models nor scores. The same mask serves sampling, likelihood, greedy and beam. Cheap bounds
+answer for most cards begun, the exact engine for the rest: without numba everything but that works.
 """
 
 from __future__ import annotations
@@ -16,8 +17,61 @@ from torch import Tensor
 
 from exactk.errors import InfeasibleError
 from exactk.problem.graph import Requests
-from exactk.search.lookahead import ask_engine, cheap_bounds
-from exactk.tensors import Facts, TensorBatch
+from exactk.tensors import Facts, TensorBatch, rows_of
+
+
+def cheap_bounds(
+    open: Bool[Tensor, "B S N"], graph: Float[Tensor, "B N N"], needed: Int[Tensor, "B 1 1"]
+) -> tuple[Bool[Tensor, "B S N"], Bool[Tensor, "B S N"]]:
+    """(possible, sure): after choosing j, may there be, is there certainly, a clique of `needed` more?
+
+    possible: j has at least `needed` open neighbours. sure: by Caro and Wei, a graph holds a clique of at least
+    the sum over its nodes v of 1 / (1 + strangers of v); strangers counted among all open positions are no
+    fewer than among j's open neighbours, so two matrix products serve every j. Exact for `needed` <= 1.
+    """
+    nodes = open.to(graph.dtype)
+    neighbours = nodes @ graph  # B S N
+    strangers = nodes.sum(-1, keepdim=True) - 1 - neighbours
+    bound = (nodes / (1 + strangers.clamp(min=0))) @ graph
+    possible = neighbours >= needed
+    # A whole number above needed - 1; the margin is rounding's.
+    sure = (bound > needed - 1 + 1e-3) | (needed <= 0)
+    return possible, sure
+
+
+def ask_engine(
+    requests: Requests, chosen: Bool[Tensor, "B S N"], rows: Bool[Tensor, "B S"]
+) -> Bool[Tensor, "B S N"]:
+    """`cliques.completable` for the marked rows (else False); rows that chose the same set are asked once."""
+    from exactk.problem.exact import cliques  # numba is needed only where doubt remains
+
+    request, row = (index.cpu().numpy() for index in rows.nonzero(as_tuple=True))
+    sets = chosen[rows].cpu().numpy()
+    keys = np.concatenate(
+        [request[:, None].astype(np.int64).view(np.uint8), np.packbits(sets, axis=1)], axis=1
+    )
+    _, first, copies = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    b = request[first]
+    asked = requests.rows(b)
+    answers = cliques.completable(asked, sets[first])[copies.reshape(-1)]
+    result = np.zeros(chosen.shape, bool)
+    result[request, row] = answers
+    return torch.from_numpy(result).to(chosen.device)
+
+
+def kept_sets(
+    requests: Requests, sets: Bool[Tensor, "B S N"], asked: Bool[Tensor, "B S"]
+) -> Bool[Tensor, "B S"]:
+    """Which of the full cards asked about are valid under a brief: they can be completed, as they are complete."""
+    from exactk.problem.exact import cliques
+
+    wanted = asked.cpu().numpy()
+    kept = np.zeros_like(wanted)
+    for b in range(len(wanted)):
+        tried = np.flatnonzero(wanted[b])
+        held = sets[b].cpu().numpy()[tried]
+        kept[b, tried] = cliques.can_complete(requests.rows(np.full(len(tried), b)), held)
+    return torch.from_numpy(kept).to(asked.device)
 
 
 class Prefix(NamedTuple):
@@ -60,9 +114,8 @@ class Feasible:
             open_ = open_ & ((batch.cap.unsqueeze(-1) > 0) | (batch.group < 0)).all(1)
         pinned = batch.pinned.any(-1)
         safe = (open_.sum(-1) > shut) & ~pinned
-        if (
-            batch.brief is not None
-        ):  # sums, variety and places: only the exact engine knows what they leave open
+        # Sums, variety and places: only the exact engine knows what they leave open.
+        if batch.brief is not None:
             safe = torch.zeros_like(safe)
         facts = batch.facts
         if facts is None:  # one look at the device for everything that steers Python
@@ -72,35 +125,9 @@ class Feasible:
             read = torch.stack([s.long() for s in steering]).tolist()
             facts = Facts._make([*map(bool, read[:-1]), read[-1]])
         if facts.has_pins:
-            open_ = open_ & (graph | ~batch.pinned.unsqueeze(1) | ~others).all(
-                -1
-            )  # allowed with every other pin
+            beside = (graph | ~batch.pinned.unsqueeze(1) | ~others).all(-1)  # every other pin
+            open_ = open_ & beside
         return cls(batch, graph, open_, safe, facts)
-
-    @property
-    def all_safe(self) -> bool:
-        """Whether no request needs look-ahead."""
-        return self.facts.all_safe
-
-    @property
-    def complete(self) -> bool:
-        """Whether every pair of present positions is allowed, in every request."""
-        return self.facts.complete
-
-    @property
-    def has_pins(self) -> bool:
-        """Whether any request pins a position."""
-        return self.facts.has_pins
-
-    @property
-    def ragged(self) -> bool:
-        """Whether card sizes differ."""
-        return self.facts.ragged
-
-    @property
-    def longest(self) -> int:
-        """The largest card size."""
-        return self.facts.longest
 
     def start(self, num_rows: int) -> Prefix:
         """Nothing chosen yet, in `num_rows` rows per request."""
@@ -110,11 +137,10 @@ class Feasible:
 
     def allowed(self, prefix: Prefix) -> Bool[Tensor, "B S N"]:
         """The positions that may be chosen next; after a card's last choice the answer has no meaning."""
-        if self.all_safe:
+        if self.facts.all_safe:
             return prefix.open
-        if (
-            prefix.cards.shape[2] == 0 and prefix.cards.shape[1] > 1
-        ):  # before the first choice all rows are one
+        # Before the first choice all rows are one.
+        if prefix.cards.shape[2] == 0 and prefix.cards.shape[1] > 1:
             return self.allowed(self.start(1)).expand_as(prefix.open)
         allowed = self._completable(prefix)
         if prefix.cards.shape[2] == 0:
@@ -124,15 +150,14 @@ class Feasible:
     def extend(self, prefix: Prefix, position: Int[Tensor, "B S"]) -> Prefix:
         """The prefix after choosing `position` in every row (-1: card finished, nothing changes)."""
         cards = torch.cat([prefix.cards, position.unsqueeze(-1)], -1)
-        at = position.clamp(min=0) if self.ragged else position
-        if self.complete:
+        at = position.clamp(min=0) if self.facts.ragged else position
+        if self.facts.complete:
             open_ = prefix.open.scatter(-1, at.unsqueeze(-1), False)
         else:
-            request = torch.arange(len(at), device=at.device).unsqueeze(1)
-            open_ = prefix.open & self.graph[request, at]
+            open_ = prefix.open & rows_of(self.graph, at)
         if self.batch.cap.shape[1]:
             open_ = open_ & self._below_caps(cards)
-        if self.ragged:
+        if self.facts.ragged:
             open_ = torch.where((position < 0).unsqueeze(-1), prefix.open, open_)
         return Prefix(open_, cards)
 
@@ -167,7 +192,7 @@ class Feasible:
         possible, sure = cheap_bounds(prefix.open, self._graph_as_numbers, needed)
         if self.batch.cap.shape[1]:
             sure = needed <= 0  # the bound counts cliques, not caps
-        if self.has_pins:
+        if self.facts.has_pins:
             waiting = self.batch.pinned.unsqueeze(1) & ~mark(prefix.cards, prefix.open.shape[2])
             num_waiting = waiting.sum(-1, keepdim=True)
             candidates = torch.where(num_waiting > 0, candidates & waiting, candidates)

@@ -43,7 +43,8 @@ class Metrics:
         self.feedback = counter("feedback", "Feedback kept, by arm and outcome.", "arm", "clicked")
         self.log_lost = counter("log_lost_rows", "Rows the log could not keep.")
         self.log_late = counter(
-            "log_late_rows", "Rows left to a thread while the disk of the log stood still."
+            "log_late_rows",
+            "Cards that left before their impression was with the system, as the disk of the log stood still.",
         )
         self.reloads = counter("reloads", "Attempts to swap a model in.", "arm", "outcome")
 

@@ -1,6 +1,6 @@
 """serve: settings to running processes: a supervisor, and workers that it replaces when they die or hang.
 
-Knows uvicorn, no route.
+Knows uvicorn, no route. The process that starts workers loads nothing of what they load: it is small.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import ipaddress
 import logging
 import os
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from uvicorn.config import LOGGING_CONFIG, STARTUP_FAILURE
 
-from exactk.errors import ConfigError, DataError
+from exactk.errors import ConfigError, DataError, MissingExtraError
 from exactk.model_files import checked_description
-from exactk.serving.http.fast_path import FastPathProtocol
 from exactk.serving.http.port import for_workers, listening
 from exactk.serving.settings import ENVIRONMENT, Settings, read_key_hashes
 from exactk.serving.supervisor import Supervisor
@@ -32,6 +32,7 @@ LOGGING: dict[str, Any] = {
         "exactk": {"handlers": ["default"], "level": "INFO", "propagate": False},
     },
 }
+NEEDED = ("fastapi", "httptools", "prometheus_client", "pydantic")  # by the workers
 FLUSH_SHARE = 0.3  # of the time to end, kept for the log once open requests are answered
 
 
@@ -49,6 +50,9 @@ def serve(
     That takes `shutdown_seconds` at most, whatever the workers do. Further arguments are fields of `Settings`. API keys
     come hashed from `keys_file` or EXACTK_API_KEYS.
     """
+    for package in NEEDED:
+        if find_spec(package) is None:
+            raise MissingExtraError(f"serving needs the package {package}: pip install 'exactk[serve]'")
     if workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}")
     hashes = (*settings.pop("key_hashes", ()), *read_key_hashes(keys_file))
@@ -68,7 +72,7 @@ def serve(
             access_log=False,
             server_header=False,
             ws="none",
-            http=FastPathProtocol,
+            http="exactk.serving.http.fast_path:FastPathProtocol",  # by name: only workers load it
             proxy_headers=False,  # nothing here asks who the client is
             timeout_graceful_shutdown=max(int((1 - FLUSH_SHARE) * chosen.shutdown_seconds), 1),
         )

@@ -11,6 +11,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
@@ -80,7 +81,7 @@ class Service:
         self.jobs: Batcher[Work, Any] = Batcher(
             lambda jobs: [jobs[0].work()], 1, settings.max_waiting, threads=settings.threads
         )
-        self._watch: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
 
     @property
     def champion(self) -> Arm | None:
@@ -100,18 +101,19 @@ class Service:
                 self.settings.log_rotate_bytes,
                 self.settings.log_rotate_seconds,
                 self.metrics.log_lost.inc,
-                self.metrics.log_late.inc,
             )
         if self.arms:
-            self._watch = asyncio.create_task(self._keep_fresh())
+            self._watching = [
+                asyncio.create_task(each) for each in (self._keep_fresh(), self._keep_counting())
+            ]
 
     async def close(self) -> None:
         """Answer who waits, flush what was logged."""
         self.closing = True
-        if self._watch is not None:
-            self._watch.cancel()
+        for watch in self._watching:
+            watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
+                await watch
         await self.batcher.close()
         await self.jobs.close()
         if self.log is not None:
@@ -154,12 +156,24 @@ class Service:
             self.metrics.unfinished.inc()
             raise
 
+    async def kept(self, deadline: float, *rows: Future[None] | None) -> None:
+        """Wait until rows of the log are with the system; where the disk stands still, no longer than the deadline."""
+        late = [asyncio.wrap_future(row) for row in rows if row is not None]
+        if not late:
+            return
+        done, open_ = await asyncio.wait(late, timeout=max(deadline - perf_counter(), 0.0))
+        for row in done:
+            row.exception()  # a full disk is counted by the journal
+        if open_:
+            self.metrics.log_late.inc()
+
     def _load(self) -> None:
         warm_engine()
         named = ((CHAMPION, self.settings.model), (CHALLENGER, self.settings.challenger))
         for name, folder in named:
             if folder is not None:
-                self.arms[name] = Arm(name, folder, self.settings.explore, self._count_reload)
+                explore, log_folder = self.settings.explore, self.settings.log
+                self.arms[name] = Arm(name, folder, explore, self._count_reload, log_folder)
                 self._try_out(self.arms[name])
 
     def _try_out(self, arm: Arm) -> None:
@@ -180,6 +194,18 @@ class Service:
                 except Exception:  # whatever a folder holds, the old model goes on serving
                     log.exception("arm %s could not be refreshed", arm.name)
                     self._count_reload(arm.name, "refused")
+
+    async def _keep_counting(self) -> None:
+        """Rolling counts follow the log, of which all workers write a part."""
+        while True:
+            await asyncio.sleep(self.settings.count_seconds)
+            for arm in self.arms.values():
+                kept = arm.loaded.log_counts
+                try:
+                    if kept is not None:
+                        await run_in_threadpool(kept.catch_up)
+                except Exception:  # counts that stand still are no reason to answer nobody
+                    log.exception("the rolling counts of arm %s could not be kept up", arm.name)
 
 
 def is_light(question: Question) -> bool:

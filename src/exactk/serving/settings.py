@@ -33,13 +33,14 @@ class Settings(Section):
     log: Path | None = setting(None, "folder of the log of impressions and feedback; none: nothing is kept")
     log_rotate_bytes: int = setting(64 << 20, "of a part of the log, before the next is begun", least=1)
     log_rotate_seconds: float = setting(3600.0, "of a part of the log, before the next is begun", above=0)
+    count_seconds: float = setting(1.0, "between two looks into the log for what to count", above=0)
     key_hashes: tuple[str, ...] = setting((), "SHA-256 of API keys, in hex; none: no key is asked for")
     cors_origins: tuple[str, ...] = setting((), "origins whose pages may ask")
     max_body_bytes: int = setting(2 << 20, "of a request", least=1)
     max_candidates: int = setting(512, "of a request", least=1)
     max_requests: int = setting(64, "of a batch sent at once", least=1)
     max_text_letters: int = setting(1000, "of a title or any other text in an item or a rule", least=1)
-    max_item_fields: int = setting(64, "of an item sent inline", least=1)
+    max_item_fields: int = setting(64, "of an item sent inline, and of a context", least=1)
     max_depth: int = setting(8, "of lists and objects within an attribute or a rule", least=1)
     max_lists: int = setting(65_536, "lists and objects in a body", least=1)
     max_waiting: int = setting(256, "requests, before others are turned away", least=1)
@@ -112,6 +113,8 @@ def read_key_hashes(keys_file: Path | None) -> tuple[str, ...]:
             hashes += key_hashes_from(keys_file.read_text(), str(keys_file))
         except OSError as error:
             raise ConfigError(f"cannot read the key file {keys_file}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"the key file {keys_file} is no text: {error}") from error
         if not hashes:
             raise ConfigError(f"key file {keys_file} holds no key hash: the service would stand open")
     return hashes

@@ -163,6 +163,9 @@ class PairValueConfig(Section):
     batch_size: int = setting(256, BATCH_SIZE, least=1)
     learning_rate: float = setting(0.001, LEARNING_RATE, least=0)
     schedule: Schedule = setting("constant", SCHEDULE)
+    full_pace: int = setting(
+        0, "steps of a training; a longer one has a rate lower by the square root; 0: any", least=0
+    )
     weight_decay: float = setting(0.0, WEIGHT_DECAY, least=0)
     patience: int = setting(0, PATIENCE, least=0)
 
@@ -191,7 +194,7 @@ class CardValueConfig(Section):
     hidden_share: float = setting(0.3, "of ids and categories hidden in training", least=0, most=0.9)
     members: int = setting(3, "independently initialised copies, averaged", least=1)
     dropout: float = setting(0.15, "share of the hidden layers left out in training", least=0, most=0.9)
-    epochs: int = setting(10, EPOCHS, least=1)
+    epochs: int = setting(7, EPOCHS, least=1)
     batch_size: int = setting(128, BATCH_SIZE + ", fewer where a log is small", least=1)
     learning_rate: float = setting(0.0015, LEARNING_RATE, least=0)
     schedule: Schedule = setting("cosine", SCHEDULE)

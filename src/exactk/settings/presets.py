@@ -23,11 +23,12 @@ PRESETS: dict[str, Config] = {
             inputs="auto",
             choice=1.0,
             members=4,
-            dropout=0.2,
+            dropout=0.1,
             epochs=12,
             batch_size=512,
             learning_rate=0.004,
             schedule="cosine",
+            full_pace=1000,
             weight_decay=0.1,
         ),
         policy=PolicyConfig(inputs="auto", width=64, heads=4, feed_forward_size=128, attention="qkv"),
@@ -136,7 +137,7 @@ def read_settings(path: Path | str) -> Config:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read settings from {path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     name = values.pop("preset", None)
     return Config.from_dict(values, base=None if name is None else preset(name))

@@ -1,6 +1,6 @@
 """What a group of settings is: frozen fields with a type, a range and a meaning; wrong values are refused by name.
 
-Knows no setting of exactk: those are where they are used (`config.py`, the world's, the service's).
+Knows no setting of exactk: those are where they are used (`config.py`, a world's, the service's).
 """
 
 from __future__ import annotations

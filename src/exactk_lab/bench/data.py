@@ -87,7 +87,7 @@ def _in_a_process(stage: str, path: Path, size: dict[str, int] | None = None) ->
 
 
 def _build(path: Path, size: dict[str, int]) -> dict[str, Any]:
-    from exactk.data.world.config import WorldConfig
+    from exactk.data.world.recipe import WorldConfig
     from exactk.data.world.world import World
 
     start = time.perf_counter()

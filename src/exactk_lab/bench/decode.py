@@ -18,17 +18,18 @@ import numpy as np
 import torch
 
 from exactk.errors import ExactKError
-from exactk.learning.compiled import compiled_decoder, compiled_search
-from exactk.learning.decide import best_cards
+from exactk.learning.phases import compiled_decoder, compiled_search
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.problem.batch import Batch
 from exactk.search import Feasible, beam, distributions
-from exactk.search.sample import at_position
+from exactk.search.decoding import at_position
 from exactk.settings.config import PairValueConfig
 from exactk.tensors import TensorBatch
+from exactk_lab.bench.decode_columns import column_rows
 from exactk_lab.bench.made import SIZES, made_batch, made_policy, ruled_batch
 from exactk_lab.bench.report import Goal, Report
+from exactk_lab.bench.timing import each_once, figures
 from exactk_lab.bench.train import one_core
 
 SHAPES = (
@@ -59,6 +60,7 @@ def run(quick: bool = False) -> Report:
             rows += measured(policy, made_batch(batch_size, N, K, density, 1), quick, notes)
         rows.append(two_threads(policy, quick))
         rows += pair_value_rows(quick)
+        rows += column_rows(quick)
     return Report("decode", rows, goals_of(rows), notes, seeds=[0, 1], quick=quick)
 
 
@@ -174,12 +176,6 @@ def in_turns(engines: dict[str, Callable[[], Any]], repeats: int) -> dict[str, l
     return times
 
 
-def figures(times: list[float], num_requests: int) -> dict[str, float]:
-    """Milliseconds a card: median, 99th percentile, and where the middle half of the calls lies."""
-    p25, p50, p75, p99 = np.percentile(np.asarray(times) / num_requests, [25, 50, 75, 99])
-    return {"ms_p50": float(p50), "ms_p25": float(p25), "ms_p75": float(p75), "ms_p99": float(p99)}
-
-
 def two_threads(policy: Policy, quick: bool) -> dict[str, Any]:
     """A batch large enough to share, on one thread and on two."""
     batch = made_batch(512, 50, 4, 0.98, 1)
@@ -202,21 +198,16 @@ def pair_value_rows(quick: bool) -> list[dict[str, Any]]:
         for parameter in value.parameters():
             parameter.mul_(3.0)  # as decided as a trained one
     searches: dict[str, Callable[[Batch], Any]] = {
-        "pair value, exact search, torch": lambda batch: best_cards(value, TensorBatch.of(batch)),
+        "pair value, exact search, torch": lambda batch: value.best(TensorBatch.of(batch)),
         "pair value, exact search": compiled_search(value).recommend,
     }
     rows = []
     for K in (4, 10):
         batches = [made_batch(1, 50, K, 0.95, seed).arrays() for seed in range(20 if quick else 200)]
         for name, recommend in searches.items():
-            for batch in batches[:3]:
-                recommend(batch)
-            times = []
-            for batch in batches:
-                began = time.perf_counter()
-                recommend(batch)
-                times.append(1e3 * (time.perf_counter() - began))
-            rows.append({"N": 50, "K": K, "batch": 1, "engine": name, **figures(times, 1)})
+            rows.append(
+                {"N": 50, "K": K, "batch": 1, "engine": name, **figures(each_once(recommend, batches), 1)}
+            )
     return rows
 
 
@@ -242,4 +233,9 @@ def goals_of(rows: list[dict[str, Any]]) -> list[Goal]:
     for K, most in ((4, 0.4), (10, 20.0)):
         name = f"ms a card by pair value and exact search, N=50, K={K}"
         goals.append(Goal(name, row("pair value, exact search", 50, K)["ms_p50"], most, "most"))
+    by_columns = {
+        r["batch"]: r["ms_p50"] for r in rows if (r["N"], r["engine"]) == (50, "card value, 3 members")
+    }
+    goals.append(Goal("ms a card by the card value, N=50, K=4, alone", by_columns[1], 0.3, "most"))
+    goals.append(Goal("the same in batches of 32", by_columns[32], 0.1, "most"))
     return goals

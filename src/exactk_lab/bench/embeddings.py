@@ -6,15 +6,16 @@ Knows one model, the pair value; its tables are those of every other.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from exactk.data.dataset import Dataset
 from exactk.learning.losses import reward_loss
-from exactk.learning.optimiser import Optimiser, bytes_of, with_sparse_gradients
+from exactk.learning.optimiser import Optimiser, with_sparse_gradients
 from exactk.models.pairvalue import PairValue
 from exactk.recommender import Recommender
 from exactk.settings.config import InputSizes, PairValueConfig
@@ -102,3 +103,14 @@ def _learned(train: Dataset, valid: Dataset, item_rows: int, seed: int) -> dict[
     fitted = Recommender(preset("best").with_overrides(settings)).fit(train, valid, show=False)
     reports = [figures for figures in fitted.history if figures["event"] == "valid" and figures.get("best")]
     return reports[-1]
+
+
+def bytes_of(weights: Mapping[str, Tensor], sparse: bool) -> dict[str, int]:
+    """What training one module takes on every rank: weights, gradients, Adam's two moments.
+
+    With sparse gradients those of tables are as small as a batch; what is left are weights and moments.
+    """
+    size = {name: t.numel() * t.element_size() for name, t in weights.items()}
+    total = sum(size.values())
+    tables = sum(value for name, value in size.items() if name.endswith(("users.weight", "items.weight")))
+    return {"weights": total, "gradients": total - tables if sparse else total, "moments": 2 * total}

@@ -15,7 +15,6 @@ import numpy as np
 from exactk.errors import ExactKError
 from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests
-from exactk_lab.bench import exact_briefs
 from exactk_lab.bench.exact_rivals import RIVALS, Instance, SolverOutcome, Status
 from exactk_lab.bench.report import Goal, Report
 from exactk_lab.bench.stopping import Ring
@@ -61,20 +60,17 @@ def run(quick: bool = False) -> Report:
     over: set[tuple[str, InstanceKind]] = set()
     with Ring() as ring:
         rows = [measure(cell, plan, ring, over) for cell in cells(plan)]
-        briefs_plan = exact_briefs.QUICK if quick else exact_briefs.FULL
-        briefs = exact_briefs.rows_of(briefs_plan, ring)
-    singles, anytime = single_calls(plan), exact_briefs.anytime_rows(briefs_plan)
+    singles = single_calls(plan)
     return Report(
         name="exact",
-        rows=rows + singles + briefs + anytime,
-        goals=goals(rows, singles) + exact_briefs.brief_goals(briefs, anytime),
+        rows=rows + singles,
+        goals=goals(rows, singles),
         notes=[
             "ours is the whole Python call; a rival's time is its solve call alone, without building the model",
             f"at {plan.limit:g} s a solver is stopped: its time then counts as the limit, the ratio as a lower bound",
             "a rival once stopped is not tried on the other requests of that cell, nor on larger N of the same K, "
             "density and kind: there it is taken to need the limit at least",
             "networkx applies where weights are on nodes only and no clique is larger than the card",
-            "briefs are random mixes of five rules: caps, counts, totals, variety, places, preferences",
             "weights are whole numbers, nodes 0..1000, pairs -500..500; all proven optima agreed",
         ],
         seeds=list(range(plan.num_instances)),
@@ -135,9 +131,8 @@ def applies(name: str, instance: Instance) -> bool:
 
 def check(mine: SolverOutcome, other: SolverOutcome, name: str, cell: tuple[Any, ...], seed: int) -> None:
     """Refuse to go on where two proofs, or a card and a proof, contradict each other."""
-    slack = (
-        1e-6 * max(1.0, abs(mine.value)) if np.isfinite(mine.value) else 0.0
-    )  # HiGHS works in floating point
+    # HiGHS works in floating point.
+    slack = 1e-6 * max(1.0, abs(mine.value)) if np.isfinite(mine.value) else 0.0
     if mine.value > other.bound + slack or other.value > mine.bound + slack:
         raise DisagreementError(f"{cell}, seed {seed}: ours says {mine}, {name} says {other}")
 

@@ -1,6 +1,8 @@
-"""`exactk bench footprint`: what an install brings and how long it takes to answer for the first time.
+"""`exactk bench footprint`: what an install brings, how long it takes to answer for the first time, what serving takes.
 
-Every figure is of a process of its own. `python -m exactk_lab.bench.footprint CHECKOUT` measures another checkout.
+Every figure is of processes of their own, which see what an install of `exactk[serve]` brings and nothing else of this
+environment: pandas alone, where it is there, costs 50 MB, as Arrow loads it. `python -m exactk_lab.bench.footprint
+CHECKOUT` measures another checkout.
 """
 
 from __future__ import annotations
@@ -11,19 +13,21 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 import urllib.request
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from exactk_lab.bench.report import Goal, Report
+from exactk_lab.bench.serve import fit_model
 
 HERE = Path(__file__).resolve().parents[3]
 MODEL = HERE / "tests" / "fixtures" / "model-1-pair_value"
-GOAL_MEGABYTES = 250  # of a worker; 499 before a runtime of its own
+GOAL_MEGABYTES = 250  # of a worker
 EXTRAS = ("", "serve", "learn")
 
 # Programs of a process each; whether torch came along is asked at their end.
@@ -49,6 +53,15 @@ from pathlib import Path
 from exactk.serving.run import serve
 serve(Path({model!r}), port={port}, log_level="warning")
 """
+# Run by every Python that starts with its folder in PYTHONPATH, workers included.
+HIDE = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"hidden from this measurement: {{name}}", name=name)
+sys.meta_path.insert(0, Hidden())
+"""
 STARTS = {
     "import exactk": "import exactk",
     "exactk --help": HELP,
@@ -61,8 +74,13 @@ def run(quick: bool = False, checkout: Path = HERE) -> Report:
     """Bytes installed by extra, seconds of first answers, memory of a worker of the service."""
     rows = [installed(checkout, extra) for extra in EXTRAS if extra in extras_of(checkout)]
     rows += [started(what, code, checkout, 2 if quick else 5) for what, code in STARTS.items()]
-    rows.append(served(checkout))
-    megabytes = rows[-1]["resident_megabytes"]
+    with tempfile.TemporaryDirectory(prefix="exactk-footprint-") as scratch:
+        models = {"a pair value of one member": MODEL}
+        if not quick:
+            models["the preset best, on ids and features"] = Path(scratch) / "best"
+            fit_model(models["the preset best, on ids and features"])
+        rows += [served(checkout, what, model) for what, model in models.items()]
+    megabytes = max(row["worker_megabytes"] for row in rows if "worker_megabytes" in row)
     goal = Goal("megabytes resident, one worker with a model", megabytes, GOAL_MEGABYTES, "most")
     return Report("footprint", rows, [goal], quick=quick)
 
@@ -118,9 +136,17 @@ def size_of(package: str) -> int:
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 
-def environment(checkout: Path) -> dict[str, str]:
-    """That of a process which finds this checkout's package first."""
-    return {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
+def environment(checkout: Path, scratch: Path) -> dict[str, str]:
+    """That of a process which finds this checkout's package first, and no package beyond what `serve` brings."""
+    project = project_of(checkout)
+    wanted = closure([*project["dependencies"], *project["optional-dependencies"].get("serve", [])])
+    top = metadata.packages_distributions()
+    foreign = {
+        name for name, owners in top.items()
+        if not any(owner.lower().replace("_", "-") in {*wanted, "exactk", "pip", "setuptools"} for owner in owners)
+    }  # fmt: skip
+    (scratch / "sitecustomize.py").write_text(HIDE.format(names=sorted(foreign)), encoding="utf-8")
+    return {**os.environ, "PYTHONPATH": f"{scratch}:{checkout / 'src'}", "OMP_NUM_THREADS": "1"}
 
 
 def started(what: str, code: str, checkout: Path, repeats: int) -> dict[str, Any]:
@@ -128,34 +154,47 @@ def started(what: str, code: str, checkout: Path, repeats: int) -> dict[str, Any
     asked = "\nimport sys\nsys.stderr.write('torch' in sys.modules and 'with torch' or '')"
     command = [sys.executable, "-c", code.format(model=str(MODEL)) + asked]
     seconds = []
-    for _ in range(repeats + 1):
-        began = time.perf_counter()
-        done = subprocess.run(command, env=environment(checkout), capture_output=True, text=True, check=True)
-        seconds.append(time.perf_counter() - began)
+    with tempfile.TemporaryDirectory(prefix="exactk-footprint-") as scratch:
+        alone = environment(checkout, Path(scratch))
+        for _ in range(repeats + 1):
+            began = time.perf_counter()
+            done = subprocess.run(command, env=alone, capture_output=True, text=True, check=True)
+            seconds.append(time.perf_counter() - began)
     return {"what": what, "seconds": round(min(seconds[1:]), 3), "torch": "with torch" in done.stderr}
 
 
-def served(checkout: Path) -> dict[str, Any]:
-    """Seconds until the service is ready, and its memory after a hundred cards."""
+def served(checkout: Path, what: str, model: Path) -> dict[str, Any]:
+    """Seconds until the service is ready, and the memory of its processes after a hundred cards."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
-    began = time.perf_counter()
-    command = [sys.executable, "-c", SERVE.format(model=str(MODEL), port=port)]
-    with subprocess.Popen(command, env=environment(checkout)) as process:
-        try:
-            ready = next(seconds for seconds in _until_ready(f"http://127.0.0.1:{port}/readyz", began))
-            body = json.dumps(
-                {"user": "u3", "candidates": ["i3", "i14", "i8", "i25", "i11"], "k": 3}
-            ).encode()
-            for _ in range(100):
-                asked = urllib.request.Request(
-                    f"http://127.0.0.1:{port}/v1/cards", body, {"content-type": "application/json"}
+    command = [sys.executable, "-c", SERVE.format(model=str(model), port=port)]
+    with tempfile.TemporaryDirectory(prefix="exactk-footprint-") as scratch:
+        alone = environment(checkout, Path(scratch))
+        began = time.perf_counter()
+        with subprocess.Popen(command, env=alone) as process:
+            try:
+                ready = next(seconds for seconds in _until_ready(f"http://127.0.0.1:{port}/readyz", began))
+                body = json.dumps(
+                    {"user": "u3", "candidates": ["i3", "i14", "i8", "i25", "i11"], "k": 3}
+                ).encode()
+                for _ in range(100):
+                    asked = urllib.request.Request(
+                        f"http://127.0.0.1:{port}/v1/cards", body, {"content-type": "application/json"}
+                    )
+                    urllib.request.urlopen(asked, timeout=30).read()
+                worker = max(
+                    map(memory, [process.pid, *children(process.pid)]), key=lambda held: held.resident
                 )
-                urllib.request.urlopen(asked, timeout=30).read()
-            megabytes = resident(process.pid)
-        finally:
-            process.terminate()
-    return {"what": "service ready", "seconds": round(ready, 2), "resident_megabytes": round(megabytes)}
+                supervisor = memory(process.pid)
+            finally:
+                process.terminate()
+    return {
+        "what": f"service ready: {what}",
+        "seconds": round(ready, 2),
+        "worker_megabytes": round(worker.resident),
+        "worker_own_megabytes": round(worker.own),
+        "supervisor_megabytes": round(supervisor.resident),
+    }
 
 
 def _until_ready(address: str, began: float) -> Iterator[float]:
@@ -167,10 +206,26 @@ def _until_ready(address: str, began: float) -> Iterator[float]:
             time.sleep(0.05)
 
 
-def resident(pid: int) -> float:
-    """Megabytes of a process that lie in memory."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1024  # type: ignore[index]
+class Memory(NamedTuple):
+    """Megabytes of a process that lie in memory, and those of them that it shares with no other process."""
+
+    resident: float
+    own: float
+
+
+def memory(pid: int) -> Memory:
+    """As the system counts it; pages of libraries count for every process that uses them."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+
+    def megabytes(name: str) -> float:
+        return int(re.search(rf"^{name}:\s+(\d+)", text, re.MULTILINE)[1]) / 1024  # type: ignore[index]
+
+    return Memory(megabytes("Rss"), megabytes("Private_Clean") + megabytes("Private_Dirty"))
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 if __name__ == "__main__":

@@ -15,12 +15,13 @@ import torch
 from torch import Generator
 
 from exactk.engine.decode.decoder import places_of
-from exactk.learning.compiled import compiled_decoder
-from exactk.learning.optimiser import Optimiser, bytes_of, with_sparse_gradients
+from exactk.learning.optimiser import Optimiser, with_sparse_gradients
+from exactk.learning.phases import compiled_decoder
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.settings.presets import preset
+from exactk_lab.bench.embeddings import bytes_of
 from exactk_lab.bench.made import logged_batch, made_batch, made_policy
 from exactk_lab.bench.report import Report
 from exactk_lab.bench.train import one_core

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from exactk.evaluation.machine import this_machine
+from exactk.evaluation import this_machine
 
 
 @dataclass(frozen=True)

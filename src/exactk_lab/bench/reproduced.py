@@ -1,4 +1,4 @@
-"""The reproduction as Markdown tables, for the terminal, the README and `docs/benchmarks/index.md`.
+"""The reproduction as Markdown tables, for the terminal and `docs/benchmarks/paper.md`.
 
 Knows the rows of `results/reproduce-*.json`, no runs.
 """
@@ -9,11 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Rows = Sequence[Mapping[str, Any]]
-COLUMNS = {
-    "k4-n20": "P@4, authors' files",
-    "k10-n50": "P@10, authors' files",
-    "leak-free": "P@4, leak-free",
-}
 
 
 def table(name: str, rows: Rows) -> str:
@@ -70,25 +65,6 @@ def full(document: Mapping[str, Any]) -> str:
     made = f"`{document['command']}`, commit {document['machine']['commit']}:"
     parts = [made, table(document["name"].split()[-1], document["rows"]), "\n".join([*goals, *notes])]
     return "\n\n".join(part for part in parts if part)
-
-
-def short(document: Mapping[str, Any]) -> str:
-    """P@K of every method on every column of the main table, the paper's printed figure in brackets."""
-    rows = document["rows"]
-    columns = [column for column in COLUMNS if any(row["column"] == column for row in rows)]
-    cells = {(row["method"], row["column"]): _measured(row) for row in rows}
-    methods = dict.fromkeys(row["method"] for row in rows if row["column"] in columns)
-    return _lines(
-        ("method", *(COLUMNS[column] for column in columns)),
-        [(method, *(cells.get((method, column), "") for column in columns)) for method in methods],
-    )
-
-
-def _measured(row: Mapping[str, Any]) -> str:
-    figure = spread(row, "P")
-    if row["kind"] == "ours":
-        return f"**{figure}**"
-    return figure + (f" ({row['paper_P']:.3f})" if "paper_P" in row else "")
 
 
 def spread(row: Mapping[str, Any], name: str) -> str:

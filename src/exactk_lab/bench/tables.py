@@ -13,16 +13,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from exactk.evaluation.table import Comparison, Row
+from exactk.evaluation.table import HEADLINES, Comparison, Row
 from exactk.evaluation.verdict import markdown
-from exactk_lab.bench import reproduced, service_tables, speed_tables
+from exactk_lab.bench import reproduced, speed_tables
 from exactk_lab.bench.compare import goals
+from exactk_lab.bench.kept import comparison_of
 
 CELLS = ((50, 4), (50, 6), (200, 4), (200, 10), (500, 10))
 DENSITY = 0.9
 OURS = ("ours", "yours")
-NUM_RIVALS = 5  # of a short table: the strongest; chance and popularity stand there, too
-NAMES = {"pair_value": "pair value + exact search", "policy": "GAttN + RLfD"}
+LOGS = {
+    "hotels": "**hotel lists** (real log)",
+    "movielens": "**MovieLens 100K**, leak-free (real ratings)",
+    "world": "world: pairs matter",
+    "world-strong": "world: pairs matter twice as much",
+    "world-themed": "world: threes matter, too",
+    "world-flat": "world: pairs do not matter",
+}
+NAMES = {
+    "card_value": "the default: here a pair value, searched exactly",
+    "pair_value": "pair value + exact search",
+    "policy": "GAttN + RLfD",
+}
 _RESULT = r"results/[\w.-]+\.json"
 BLOCK = re.compile(
     rf"(<!-- made from ({_RESULT}(?:, {_RESULT})*): (\w+) -->\n)(.*?)(\n<!-- end -->)", re.DOTALL
@@ -63,7 +75,7 @@ def full_comparison(document: dict[str, Any]) -> str:
         f"`{document['command']}`: {facts['train']:,} logged cards to train on, {facts['valid']:,} to tune on, "
         f"{facts['judged']:,} test requests; {budget['trials']} trials of at most {budget['epochs']} epochs each."
     )
-    found = Comparison.of(document)
+    found = comparison_of(document)
     promises = "".join(
         f"\n- Goal {'met' if goal.met else 'missed'}: {goal.name}: {goal.measured:.4g} (goal {goal.as_dict()['goal']})."
         for goal in goals(found)
@@ -71,25 +83,29 @@ def full_comparison(document: dict[str, Any]) -> str:
     return f"{made}\n\n{markdown(found).strip()}{promises}"
 
 
-def short_comparison(document: dict[str, Any]) -> str:
-    """Our methods, the strongest rivals, popularity and chance; and the answer in one sentence."""
-    found = Comparison.of(document)
-    rivals = [row for row in found.rows if row.kind == "rival"]
-    plain = [
-        next((row for row in rivals if row.way.startswith(name)), None) for name in ("popularity", "random")
+def overview(*documents: dict[str, Any]) -> str:
+    """A line for each log: the best of ours, the strongest rival, how far apart they are, and what counting reaches."""
+    lines = [
+        "| log | judged by | exactk | strongest rival | difference | popularity |",
+        "|---|---|---:|---:|---:|---:|",
     ]
-    shown = [row for row in found.rows if row.kind in OURS or row in rivals[:NUM_RIVALS] or row in plain]
-    lines = ["| method | true value | of the optimum | ms a request |", "|---|---:|---:|---:|"]
-    lines += [_short_row(row) for row in shown]
-    return "\n".join([*lines, "", document["verdict"][0]])
+    for document in documents:
+        found, facts = comparison_of(document), document["facts"]
+        assert found.strongest_rival is not None
+        rival = found.row(found.strongest_rival)
+        counted = next(row for row in found.rows if row.way.startswith("popularity"))
+        ours = next(row for row in found.rows if row.kind in OURS)
+        cells = [_overviewed(found, row, bold=found.rows[0] is row) for row in (ours, rival)]
+        cells += [_gain(found, ours, rival), f"{found.headline_of(counted).estimate:.3f}"]
+        judged = f"{LOGS[facts['data']]}, {facts['judged']:,} requests | {HEADLINES[found.headline]}"
+        lines.append(f"| {judged} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
-def _short_row(row: Row) -> str:
-    assert row.value is not None
-    assert row.share_of_optimum is not None
-    name = f"**{row.way}**" if row.kind in OURS else row.way
-    share = row.share_of_optimum.estimate
-    return f"| {name} | {row.value.estimate:.4f} | {share:.1%} | {row.ms_alone:.2g} |"
+def _overviewed(found: Comparison, row: Row, bold: bool) -> str:
+    """0.734 (card value + exact)."""
+    figure = f"{found.headline_of(row).estimate:.3f}"
+    return f"{f'**{figure}**' if bold else figure} ({row.way})"
 
 
 def strength_table(*documents: dict[str, Any]) -> str:
@@ -99,22 +115,26 @@ def strength_table(*documents: dict[str, Any]) -> str:
         "|---|---|---:|---:|---:|",
     ]
     for document in documents:
-        found, world = Comparison.of(document), document["facts"]["world"]
+        found, world = comparison_of(document), document["facts"]["world"]
         assert found.strongest_rival is not None
         rival = found.row(found.strongest_rival)
         assert rival.value is not None
-        gains = [_gain(found, way, rival.value.estimate) for way in ("pair value + exact", "GAttN + RLfD")]
+        ours = [
+            next(row for row in found.rows if row.kind in OURS and row.way.startswith(way))
+            for way in ("pair value + exact", "GAttN + RLfD")
+        ]
+        gains = [_gain(found, row, rival) for row in ours]
         name = f"strength {world['strength']:g}" + (f", theme {world['theme']:g}" if world["theme"] else "")
         lines.append(f"| {name} | {rival.way} | {rival.value.estimate:.4f} | {' | '.join(gains)} |")
     return "\n".join(lines)
 
 
-def _gain(found: Comparison, way: str, base: float) -> str:
+def _gain(found: Comparison, row: Row, rival: Row) -> str:
     """+14.2% (p 0.0001)."""
-    row = next(row for row in found.rows if row.kind in OURS and row.way.startswith(way))
     assert row.difference is not None
     assert row.p_value is not None
-    return f"{row.difference.estimate / base:+.1%} (p {row.p_value:.4f})"
+    share = row.difference.estimate / found.headline_of(rival).estimate
+    return f"{share:+.1%} (p {row.p_value:.4f})"
 
 
 def trust_table(document: dict[str, Any]) -> str:
@@ -152,6 +172,73 @@ def evaluate_table(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def seeds_table(document: dict[str, Any]) -> str:
+    """One model's settings on several worlds, a row for each."""
+    lines = ["| world | true value | the optimum | share | requests |", "|---|---:|---:|---:|---:|"]
+    lines += [
+        f"| {Path(row['data']).name} | {row['true_value']:.4f} | {row['optimum']:.4f} "
+        f"| **{row['share_of_optimum']:.1%}** | {row['requests']:,.0f} |"
+        for row in document["rows"]
+    ]
+    return "\n".join(lines)
+
+
+def briefs_table(document: dict[str, Any]) -> str:
+    """Random briefs: our times beside those of two solvers, and on the worst request."""
+    lines = [
+        "| weights | N | K | exactk | CP-SAT | HiGHS | times faster, median | least |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in (row for row in document["rows"] if "brief" in row):
+        times = [_seconds(row[name]["median"]) for name in ("ours_ms", "CP-SAT_ms", "HiGHS_ms")]
+        lines.append(
+            f"| {row['brief']} | {row['num_nodes']} | {row['card_size']} | {' | '.join(times)} "
+            f"| {row['ratio']:,.0f} | {row['least_ratio']:,.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def gaps_table(document: dict[str, Any]) -> str:
+    """What is proven, and what the card lacks, after so many milliseconds."""
+    lines = [
+        "| N | K | budget, ms | proven gap, median | short of the best known, median | worst |",
+        "|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {row['num_nodes']} | {row['card_size']} | {row['budget_ms']:g} | {row['gap']:.1%} | {row['short']:.1%} "
+        f"| {row['worst_short']:.1%} |"
+        for row in document["rows"]
+        if "anytime" in row
+    ]
+    return "\n".join(lines)
+
+
+def lists_table(document: dict[str, Any]) -> str:
+    """Models judged on later lists: the clicked item on the card."""
+    lines = ["| model | members | requests | clicked item on the card |", "|---|---:|---:|---:|"]
+    lines += [
+        f"| {Path(row['model']).name} | {row['config']['card_value']['members']} | {row['requests']:,.0f} "
+        f"| {row['precision']:.3f} |"
+        for row in document["rows"]
+    ]
+    return "\n".join(lines)
+
+
+def bundles_table(document: dict[str, Any]) -> str:
+    """Whole cards recovered, fold by fold, and of all requests together."""
+    lines = ["| log | requests | whole card recovered | overlap with it |", "|---|---:|---:|---:|"]
+    rows = document["rows"]
+    lines += [
+        f"| {Path(row['data']).name} | {row['requests']:,.0f} | {row['whole_card']:.3f} | {row['hit_ratio']:.3f} |"
+        for row in rows
+    ]
+    count = sum(row["requests"] for row in rows)
+    whole, overlap = (
+        sum(row[name] * row["requests"] for row in rows) / count for name in ("whole_card", "hit_ratio")
+    )
+    return "\n".join([*lines, f"| all | {count:,.0f} | **{whole:.3f}** | {overlap:.3f} |"])
+
+
 def _seconds(milliseconds: float) -> str:
     return f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.3g} ms"
 
@@ -159,19 +246,28 @@ def _seconds(milliseconds: float) -> str:
 TABLES: dict[str, Callable[..., str]] = {
     "exact_table": exact_table,
     "full_comparison": full_comparison,
-    "short_comparison": short_comparison,
+    "overview": overview,
     "strength_table": strength_table,
     "trust_table": trust_table,
     "evaluate_table": evaluate_table,
+    "seeds_table": seeds_table,
+    "bundles_table": bundles_table,
+    "lists_table": lists_table,
+    "briefs_table": briefs_table,
+    "gaps_table": gaps_table,
     "goal_table": speed_tables.goal_table,
     "decode_table": speed_tables.decode_table,
     "train_table": speed_tables.train_table,
     "train_cuda_table": speed_tables.train_cuda_table,
     "growth_table": speed_tables.growth_table,
-    "serve_table": service_tables.serve_table,
-    "soak_table": service_tables.soak_table,
+    "serve_table": speed_tables.serve_table,
+    "soak_table": speed_tables.soak_table,
+    "data_table": speed_tables.data_table,
+    "doors_table": speed_tables.doors_table,
+    "mixed_load_table": speed_tables.mixed_load_table,
+    "ties_table": speed_tables.ties_table,
+    "memory_table": speed_tables.memory_table,
     "reproduced": reproduced.full,
-    "reproduced_short": reproduced.short,
 }
 
 

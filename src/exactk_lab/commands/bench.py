@@ -19,6 +19,7 @@ from exactk_lab.bench.report import Report
 
 BENCHMARKS = {
     "exact": "the exact engine beside CP-SAT, HiGHS and networkx",
+    "briefs": "counts, totals, variety, places and preferences beside CP-SAT and HiGHS; gaps after a few ms",
     "data": "building, opening and batching a log of the Taobao shape",
     "train": "training steps a second beside the authors' figures",
     "decode": "cards a second: the compiled decoder and ONNX beside PyTorch",

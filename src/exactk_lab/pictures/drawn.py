@@ -12,6 +12,7 @@ from typing import Any
 
 from exactk_lab.pictures import charts, search, shelf
 from exactk_lab.pictures.drawing import THEMES, Canvas, Colours
+from exactk_lab.pictures.terminal import terminal
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,6 +24,7 @@ def pictures() -> dict[str, Callable[[Colours], Canvas]]:
         "graph": shelf.graph_picture,
         "bounds": search.bounds,
         "walk": search.walk,
+        "terminal": terminal,
     }
     for name, result, draw in (
         ("compare-hotels", "compare-hotels", charts.compare_hotels),

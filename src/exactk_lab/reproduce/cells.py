@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from exactk.evaluation import metrics
+from exactk.evaluation import judging, metrics
 from exactk.evaluation.jobs import MethodRun, results, run_all
 from exactk.evaluation.judging import Scores
-from exactk.rivals import RIVALS
+from exactk.rivals import RIVALS, columns
 from exactk.rivals.contract import Budget
+from exactk_lab.reproduce.provenance import code_digest
 from exactk_lab.reproduce.sources import Place, Source, source
 
 Tell = Callable[[str], None]
@@ -108,10 +109,13 @@ def run_cells(cells: Sequence[Cell], place: Place, options: Options) -> dict[tup
 
 def _job(cell: Cell, seed: int, data: Source, options: Options) -> MethodRun:
     folder = data.rows.parent
+    module, function = cell.where.split(":")
+    judges = (judging.__name__, None), (columns.__name__, None)
+    code = code_digest([(module, function), *judges])
     budget = replace(options.budget(), seed=seed)
     return MethodRun(
         cell.method, cell.where, seed, budget, str(data.data.path), str(data.rows), None, str(folder)
-    ).keyed()
+    ).keyed(code)
 
 
 def _gathered(cell: Cell, jobs: Sequence[MethodRun], data: Source) -> Result:

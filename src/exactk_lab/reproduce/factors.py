@@ -16,12 +16,12 @@ from torch import Generator, Tensor
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.losses import spread_loss
 from exactk.learning.optimiser import FitSettings
-from exactk.models.affinity import Affinity
 from exactk.models.inputs import initialise
+from exactk.models.policy import Affinity
 from exactk.rivals.contract import Budget, Logs, TrainedMethod
-from exactk.rivals.losses import softmax_loss
 from exactk.rivals.selection import Greedy, Judge, by_weight
-from exactk.rivals.training import ItemWeights
+from exactk.rivals.training import ItemWeights, softmax_loss
+from exactk.settings.config import PolicyConfig
 from exactk.tensors import TensorBatch
 
 
@@ -71,7 +71,7 @@ class Factored:
 
     def network(self, train: Logs, seed: int) -> Affinity:
         """Untrained factors."""
-        network = Affinity("ids", train.sizes, self.rank, memory=self.memory)
+        network = Affinity(PolicyConfig(inputs="ids", affinity=self.rank, memory=self.memory), train.sizes)
         initialise(network, Generator().manual_seed(seed))
         with torch.no_grad():
             assert network.items is not None

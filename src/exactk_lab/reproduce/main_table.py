@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from exactk.evaluation.truth import TrueValues
+from exactk.evaluation.judging import TrueValues
 from exactk_lab.bench.report import Goal, Report
 from exactk_lab.reproduce import paper
 from exactk_lab.reproduce.cells import Cell, Options, Result, run_cells

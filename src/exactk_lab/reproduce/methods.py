@@ -13,7 +13,7 @@ from torch import Tensor
 
 from exactk.evaluation.ours import card_figures
 from exactk.learning import phases
-from exactk.learning.compiled import compiled_decoder, compiled_search
+from exactk.learning.phases import compiled_decoder, compiled_search
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.rivals.contract import Budget, CardPicker, Logs, TrainedMethod
@@ -26,7 +26,6 @@ from exactk_lab.reproduce.factors import Factored
 from exactk_lab.reproduce.graded import Graded
 
 BEAMS = (1, 2, 3, 4, 6, 8, 12)
-ALPHAS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""Audit: what a dataset gives away, what it cannot teach, and what to do about it, before anything is trained.
+"""What a dataset is, gives away and cannot teach, and what to do about it, before anything is trained.
 
-Knows no model; its probes are counts. History is train and valid together, what is measured is test.
+Knows no model; its probes are counts. Of an audit, history is train and valid together, what is measured is test; stats
+know no split, and stand beside the paper's table where the data is the paper's.
 """
 
 from __future__ import annotations
@@ -10,20 +11,116 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64, Int64, UInt64
 
 from exactk.data.assemble import padded
-from exactk.data.audit.lists import list_probes
-from exactk.data.audit.probes import HistoryCounts, expected_hits
-from exactk.data.audit.recovery import card_recovery
-from exactk.data.audit.stats import card_fingerprints
+from exactk.data.audit.probes import (
+    HistoryCounts,
+    at_most,
+    candidates_of,
+    card_recovery,
+    expected_hits,
+    list_probes,
+)
 from exactk.data.audit.verdict import findings
 from exactk.data.dataset import Dataset
+from exactk.data.logs.coding import NO_TIMESTAMP
+from exactk.data.roles import FeatureColumns
 from exactk.data.split import Method, default_method
+from exactk.data.table import SPLITS
 from exactk.problem.exact import cliques
 from exactk.problem.graph import is_valid_card
+from exactk.problem.ties import finish
 
-_BLOCK = 4096
+FINGERPRINTED, PROBED = 1 << 16, 4096  # impressions at a time
+
+
+def stats(dataset: Dataset) -> dict[str, Any]:
+    """Counts of the view, as plain values: what `exactk data stats` prints.
+
+    `users` and `items` are those that occur in impressions, `cards` distinct (user, card) pairs, `samples`
+    impressions: the columns of the paper's dataset table.
+    """
+    index, rows = dataset.folder.index, dataset.rows
+    candidates = np.diff(index.candidate_start)[rows]
+    sizes = np.diff(index.card_start)[rows]
+    moments = index.timestamp[rows]
+    dated = moments != NO_TIMESTAMP
+    vocabulary = dataset.vocabulary(columns=False)
+    described: dict[str, Any] = {
+        "path": str(dataset.path),
+        "source": dataset.meta.provenance.get("source"),
+        "samples": len(dataset),
+        "requests": len(np.unique(index.request[rows])),
+        "users": vocabulary.num_users - 1,
+        "items": vocabulary.num_items - 1,
+        "cards": _distinct_cards(dataset),
+        "catalogue": {"users": len(index.user_features), "items": len(index.item_features)},
+        "K": _spread(sizes),
+        "N": _spread(candidates),
+        "clicked": int(dataset.clicked.sum()),
+        "click_rate": float(dataset.clicked.mean()) if len(dataset) else None,
+        "user_features": index.user_features.shape[1],
+        "item_features": index.item_features.shape[1],
+        "columns": {
+            f"{carrier} {kind}": len(names)
+            for carrier, held in (
+                *dataset.folder.columns.carriers(),
+                ("rolling", FeatureColumns(dataset.folder.names.rolling)),
+            )
+            for kind in ("numbers", "categories", "texts", "vectors")
+            if (names := getattr(held, kind))
+        },
+        "signal": list(dataset.signal.names),
+        "with_propensity": int(np.isfinite(index.propensity[rows]).sum()),
+        "with_timestamp": int(dated.sum()),
+        "recorded_split": {name: int((index.split[rows] == s).sum()) for s, name in enumerate(SPLITS)},
+        "constraint": list(dataset.constraints.names) if dataset.constraints else [],
+        "recorded_graphs": dataset.folder.has_graphs,
+    }
+    paper = dataset.meta.provenance.get("paper")
+    if paper:
+        described["paper"] = {
+            name: {"paper": said, "here": described[name], "equal": described[name] == said}
+            for name, said in paper.items()
+        }
+    return described
+
+
+def _spread(counts: np.ndarray) -> dict[str, Any]:
+    if not len(counts):
+        return {"least": None, "mean": None, "most": None}
+    return {"least": int(counts.min()), "mean": float(counts.mean()), "most": int(counts.max())}
+
+
+def _distinct_cards(dataset: Dataset) -> int:
+    """Distinct (user, set of shown items), by a 64-bit fingerprint each: one collision is expected at 6 billion."""
+    return len(np.unique(card_fingerprints(dataset)))
+
+
+def card_fingerprints(dataset: Dataset) -> np.ndarray:
+    """A number for each impression's (user, card), the same for the same set of items in any order."""
+    index, prints = dataset.folder.index, []
+    for first in range(0, len(dataset), FINGERPRINTED):
+        rows = dataset.rows[first : first + FINGERPRINTED]
+        sizes = index.card_start[rows + 1] - index.card_start[rows]
+        owner = np.repeat(np.arange(len(rows)), sizes)
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        position = index.card[index.card_start[rows][owner] + place]
+        item = index.candidates[index.candidate_start[rows][owner] + position]
+        total = np.zeros(len(rows), np.uint64)
+        np.add.at(total, owner, _mixed(item.astype(np.uint64)))  # a sum: the order of a card carries nothing
+        prints.append(_mixed(total ^ _mixed(index.user[rows].astype(np.uint64) + np.uint64(1 << 40))))
+    return np.concatenate(prints) if prints else np.empty(0, np.uint64)
+
+
+def _mixed(value: UInt64[np.ndarray, "R"]) -> UInt64[np.ndarray, "R"]:
+    """Every input bit reaches every output bit."""
+    out = np.empty_like(value)
+    finish(value, out)
+    return out
+
+
 Block = tuple[
     Int64[np.ndarray, "B"], Int64[np.ndarray, "B N"], Int64[np.ndarray, "B K"], Int64[np.ndarray, "B"]
 ]
@@ -41,8 +138,7 @@ def audit(dataset: Dataset, by: Method | None = None, seed: int = 0, limit: int 
     history = Dataset(dataset.folder, np.sort(np.concatenate([train.rows, valid.rows])))
     clicked = test.demonstrations()
     probed = _first_of_requests(clicked.take(clicked.folder.index.clicked_position[clicked.rows] >= 0))
-    if len(probed) > limit:
-        probed = probed.take(np.sort(np.random.default_rng(seed).choice(len(probed), limit, replace=False)))
+    probed = at_most(probed, limit, seed)
     signal = dataset.signal
     measured: dict[str, Any] = {
         "signal": {"names": list(signal.names), **asdict(signal)},
@@ -93,9 +189,8 @@ def _probes(history: Dataset, probed: Dataset) -> dict[str, Any]:
     """How well two counts that know nothing of taste find the clicked item of test."""
     if not len(probed) or not len(history):
         return {"least_seen": None, "popularity": None, "chance": None, "pairs": None}
-    counts = HistoryCounts.of(
-        _first_of_requests(history), history.demonstrations(), np.unique(_users(probed))
-    )
+    users = np.unique(probed.folder.index.user[probed.rows]).astype(np.int64)
+    counts = HistoryCounts.of(_first_of_requests(history), history.demonstrations(), users)
     hits: dict[str, list[np.ndarray]] = {"least_seen": [], "popularity": [], "chance": []}
     shared: dict[str, list[np.ndarray]] = {"least_seen": [], "popularity": [], "chance": []}
     seen: list[np.ndarray] = []
@@ -123,10 +218,7 @@ def _probes(history: Dataset, probed: Dataset) -> dict[str, Any]:
         for name in ("least_seen", "popularity", "chance")
     }
     measured["popularity"]["hit_ratio_of_random_companions"] = _mean(mechanical)
-    measured["pairs"] = {
-        "unclicked_seen_before": _mean(seen),
-        "clicked_seen_before": _mean(clicks),
-    }
+    measured["pairs"] = {"unclicked_seen_before": _mean(seen), "clicked_seen_before": _mean(clicks)}
     return measured
 
 
@@ -143,20 +235,14 @@ def _random_companions(
 def _requests(view: Dataset) -> Iterator[Block]:
     """User rows, item rows (-1 padded), card positions and clicked position, a block at a time."""
     index = view.folder.index
-    for first in range(0, len(view), _BLOCK):
-        rows = view.rows[first : first + _BLOCK]
-        widest = int((index.candidate_start[rows + 1] - index.candidate_start[rows]).max())
+    for rows, item in candidates_of(view, PROBED):
         longest = int((index.card_start[rows + 1] - index.card_start[rows]).max())
         yield (
             index.user[rows].astype(np.int64),
-            padded(rows, index.candidate_start, index.candidates, widest),
+            item,
             padded(rows, index.card_start, index.card, longest),
             index.clicked_position[rows].astype(np.int64),
         )
-
-
-def _users(view: Dataset) -> Int64[np.ndarray, "R"]:
-    return np.asarray(view.folder.index.user[view.rows], np.int64)
 
 
 def _mean(blocks: list[np.ndarray]) -> float | None:
@@ -171,9 +257,7 @@ def _error(blocks: list[np.ndarray]) -> float | None:
 
 def _validity(dataset: Dataset, seed: int, limit: int = 2000) -> dict[str, Any]:
     """Of a sample: logged cards that break the rules, and requests for which some valid card exists."""
-    sample = dataset
-    if len(dataset) > limit:
-        sample = dataset.take(np.sort(np.random.default_rng(seed).choice(len(dataset), limit, replace=False)))
+    sample = at_most(dataset, limit, seed)
     broken: list[int] = []
     feasible: list[np.ndarray] = []
     shown = 0

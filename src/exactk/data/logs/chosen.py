@@ -15,9 +15,10 @@ import pyarrow as pa
 from exactk.data.logs.columns import ID_LISTS
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.files import tables_of
+from exactk.data.logs.guess import SUGGESTED_K
 from exactk.data.logs.recognised import key_of, named_ids
 from exactk.data.logs.report import ReadReport
-from exactk.data.roles import ROLES, Columns
+from exactk.data.roles import ROLES, Columns, encoded_name
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest
 
@@ -47,6 +48,7 @@ class ChosenColumns:
     lists: bool
     ignored: Mapping[str, str] = field(default_factory=dict)
     drafted: bool = False
+    k_guessed: bool = False
     mappings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -54,6 +56,15 @@ class ChosenColumns:
     def whole_lists(self) -> bool:
         """Lists were shown whole: no column says which items were a card."""
         return not self.columns.roles.keys() & {"card", "on_card"}
+
+    def cards(self) -> str:
+        """What a card of this log is, where no column says."""
+        if not self.whole_lists:
+            return ""
+        if self.columns.k is None:
+            return "every list is a card, as no column says what was on one; say k if lists were shown whole"
+        guessed = " (a guess: say k in the columns file)" if self.k_guessed else ""
+        return f"lists were shown whole, cards of {self.columns.k} are to be chosen of them{guessed}"
 
     def entity(self, kind: EntityKind) -> Entity:
         """What concerns items, or users."""
@@ -73,14 +84,19 @@ class ChosenColumns:
             for kind, held in self.mappings.items()
             if f"{kind}_id" in held
         }
-        report.used = roles | keys | features
+        encoded = {
+            f"item vectors, by {said}": [encoded_name(name)] for name, said in self.columns.encoders.items()
+        }
+        report.used = roles | keys | features | encoded
         report.ignored = dict(self.ignored)
+        report.cards = self.cards()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a worker elsewhere."""
         return {
             "columns": self.columns.to_dict(), "lists": self.lists, "ignored": dict(self.ignored),
-            "drafted": self.drafted, "mappings": {kind: dict(held) for kind, held in self.mappings.items()},
+            "drafted": self.drafted, "k_guessed": self.k_guessed,
+            "mappings": {kind: dict(held) for kind, held in self.mappings.items()},
             "held": {kind: list(names) for kind, names in self.held.items()},
         }  # fmt: skip
 
@@ -129,11 +145,18 @@ def choose_columns(
         if names:
             chosen = replace(chosen, **{kind: replace(getattr(chosen, kind), numbers=tuple(names))})
     _check_entities(chosen, log, tables)
+    lists = "candidates" in chosen.roles or (
+        "item_id" not in chosen.roles and "item_id" not in log.column_names
+    )
+    told = chosen.k is not None and not drafted
+    if lists and chosen.k is None and "card" not in chosen.roles:
+        chosen = replace(chosen, k=SUGGESTED_K)  # a request must ask for some
     return ChosenColumns(
         chosen,
-        "candidates" in chosen.roles or ("item_id" not in chosen.roles and "item_id" not in log.column_names),
+        lists,
         _ignored(chosen, log, reasons),
         drafted,
+        not told,
         mappings,
         {kind: tuple(table.column_names) for kind, table in tables.items() if table is not None},
     )

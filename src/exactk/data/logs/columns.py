@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from exactk.data.categories import category_texts
 from exactk.data.logs.guess import FLAG_TEXTS, SPLIT_NAMES
+from exactk.data.logs.number_texts import numbers_of_texts
 from exactk.data.roles import MEASURED, Columns
 from exactk.data.table import combine, flatten, is_list, is_text
 from exactk.errors import DataError, InputError
@@ -105,12 +106,15 @@ class ColumnReader:
         text_ids: bool = False,
         columns: Columns | None = None,
         untyped: bool = False,
+        id_types: Mapping[str, pa.DataType] | None = None,
     ) -> None:
-        """`untyped`: the cells of the source, a CSV file, do not say what is text and what is a number."""
+        """`untyped`: the cells of the source, a CSV file, do not say what is text and what is a number; `id_types`
+        are then those of items and users that it must fit.
+        """
         self.source, self.text_ids, self._untyped = source, text_ids, untyped
         self._separator = separator
         self._separators: dict[str, str] = {}
-        self._id_types: dict[str, pa.DataType] = {}
+        self._id_types: dict[str, pa.DataType] = dict(id_types or {})
         self._whole_moments: bool | None = None
         self._lists = False
         self._kinds = {
@@ -123,8 +127,17 @@ class ColumnReader:
     def typed(self, table: pa.Table, first_row: int) -> pa.Table:
         """The same table, ids as int64 or text, lists as lists, flags as booleans."""
         self._lists = "candidates" in table.column_names
-        columns = {name: self._column(name, combine(table[name]), first_row) for name in table.column_names}
-        return pa.table(columns)
+        names = sorted(table.column_names, key=lambda name: _is_empty(table[name].type))
+        read = {name: self._read(name, table[name], first_row) for name in names}
+        return pa.table({name: read[name] for name in table.column_names})
+
+    def _read(self, name: str, held: pa.ChunkedArray, first_row: int) -> pa.Array:
+        try:
+            return self._column(name, combine(held), first_row)
+        except (pa.ArrowException, OverflowError) as error:
+            raise DataError(
+                f"{self._where(name)}, rows from {first_row}: its values ({held.type}) cannot be read so: {error}"
+            ) from error
 
     def _column(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         if pa.types.is_dictionary(column.type):
@@ -154,8 +167,10 @@ class ColumnReader:
             return self._moment(column, first_row)
         if name == "features":
             return self._numbers(name, column, first_row)
-        if name == "split" and is_text(column.type):
-            return _renamed_values(column, SPLIT_NAMES)
+        if name == "split":
+            if not (is_text(column.type) or pa.types.is_null(column.type)):
+                raise DataError(f"{self._where(name)} holds {column.type}, not train, valid or test")
+            return _renamed_values(column.cast(pa.string()), SPLIT_NAMES)
         return column
 
     def _feature(self, name: str, kind: str, column: pa.Array, first_row: int) -> pa.Array:
@@ -168,12 +183,17 @@ class ColumnReader:
             labels = is_list(column.type) and pa.types.is_integer(column.type.value_type)
             return column.cast(pa.list_(pa.string())) if labels else column
         if is_list(column.type):
+            by_candidate = self._lists and name.partition(".")[0] in (*MEASURED, "candidate", "item")
+            if not by_candidate or is_list(column.type.value_type):
+                raise DataError(f"{self._where(name)} holds {column.type}, not {kind}")
             values, lengths = flatten(column)
             return _lists(lengths, self._feature(name, kind, values, first_row), column)
         if kind == "categories":
             return category_texts(column, self._where(name))
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.uint8())
+        if is_text(column.type) and (read := numbers_of_texts(column)) is not None:
+            column = read
         return pc.fill_null(self._cast(name, column, pa.float32(), first_row), float("nan"))
 
     def _where(self, name: str) -> str:
@@ -276,7 +296,7 @@ class ColumnReader:
             row = int(np.flatnonzero(wrong.to_numpy(zero_copy_only=False))[0])
             raise DataError(
                 f"{self.source}: row {first_row + row}, column '{name}': {column[row].as_py()!r} is neither "
-                "true nor false, 0 nor 1"
+                "true nor false, 0 nor 1; numbers of clicks may be the reward"
             )
         return pa.array(flags, mask=column.is_null().to_numpy(zero_copy_only=False))
 
@@ -332,7 +352,9 @@ def flags_of(column: pa.Array) -> np.ndarray | None:
     elif pa.types.is_boolean(kind) or pa.types.is_null(kind):
         held = column.cast(pa.bool_())
     elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        known = pc.is_in(column.cast(pa.float64()), value_set=pa.array([0.0, 1.0, None, float("nan")]))
+        known = pc.is_in(
+            column.cast(pa.float64(), safe=False), value_set=pa.array([0.0, 1.0, None, float("nan")])
+        )
         if not pc.all(known).as_py() and len(column):
             return None
         held = pc.equal(column, 1)
@@ -368,6 +390,11 @@ def _lists(lengths: np.ndarray, values: pa.Array, like: pa.Array) -> pa.Array:
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     missing = like.is_null()
     return pa.ListArray.from_arrays(offsets, values, mask=missing if like.null_count else None)
+
+
+def _is_empty(kind: pa.DataType) -> bool:
+    """Nothing in it says of what kind it is: the other columns of ids do."""
+    return pa.types.is_null(kind) or (is_list(kind) and pa.types.is_null(kind.value_type))
 
 
 def _owner(name: str) -> str:

@@ -22,17 +22,23 @@ from exactk.data.logs.guess import (
     finds_every_click,
     ignored_by_name,
     is_category_name,
+    is_click_name,
     is_outcome,
     is_running_number,
     is_text_name,
     words,
 )
+from exactk.data.logs.number_texts import are_numbers, hold_digits
 from exactk.data.logs.recognised import codes_of, in_lists, key_of, named_ids, plain_values, recognised
 from exactk.data.roles import Columns, FeatureColumns
-from exactk.data.table import flatten, is_list, is_text
+from exactk.data.table import flatten, is_list, is_plain, is_text
 
 _ENOUGH = 50  # rows of items met before, to believe that a column is constant within them
 _MOSTLY_DISTINCT = 0.5
+_CLICKS = (
+    "its name says clicks, but it is no flag: make it the reward, or 0 and 1, to learn from it; a feature if it was "
+    "known before"
+)
 _OUTCOME = "it differs only where something was clicked: an outcome, unknown when a card is chosen"
 
 
@@ -122,7 +128,8 @@ class _Log:
     def __init__(
         self, table: pa.Table, roles: dict[str, str], items: pa.Table | None, users: pa.Table | None
     ) -> None:
-        found = recognised(table, roles, items, users)
+        plain = [name for name in table.column_names if is_plain(table[name].type)]
+        found = recognised(table.select(plain), roles, items, users)
         self.written, self.table = table, found.table
         self.lists, self.roles, self.positives_only = found.lists, found.roles, found.positives_only
         self._sizes = self._list_sizes()
@@ -135,13 +142,17 @@ class _Log:
     def card_size(self) -> int | None:
         """A suggestion where lists were shown whole and are longer than a card."""
         carded = self.roles.keys() & {"card", "on_card"}
-        return SUGGESTED_K if not carded and len(self._sizes) and np.median(self._sizes) > 10 else None
+        whole = not carded and len(self._sizes) and np.median(self._sizes) > SUGGESTED_K
+        return SUGGESTED_K if whole and not self.positives_only else None
 
     def guesses(self) -> Iterator[Fact]:
         """One for every column of the log."""
         names = {theirs: ours for ours, theirs in self.roles.items()}
-        for name in self.table.column_names:
+        for name in self.written.column_names:
             fact = _fact("log", name, plain_values(self.written[name]))
+            if name not in self.table.column_names:
+                yield replace(fact, reason=_unread(fact))
+                continue
             if name in names:
                 yield replace(fact, use=names[name])
                 continue
@@ -182,6 +193,8 @@ class _Log:
         """A use, such as "candidate.numbers", or none and the reason."""
         if reason := ignored_by_name(name):
             return "", reason
+        if self.clicked is None and "reward" not in self.roles and is_click_name(name):
+            return "", _CLICKS
         flat, of_request = self._flat(column)
         if flat is None:
             return "", "its lists are not as long as the candidates'"
@@ -237,6 +250,9 @@ def _entity_guesses(kind: str, table: pa.Table, key: str | None) -> Iterable[Fac
     for name in table.column_names:
         column = plain_values(table[name])
         fact = _fact(f"{kind}s", name, column)
+        if not is_plain(column.type):
+            yield replace(fact, reason=_unread(fact))
+            continue
         if name in (key, "features"):
             yield replace(fact, use=f"{kind}_id" if name != "features" else "features")
             continue
@@ -268,10 +284,16 @@ def _kind(name: str, values: pa.Array, carrier: str, carriers: int) -> tuple[str
             return "numbers", ""
         return ("", "nearly every value is different") if rare else ("categories", "")
     if not is_text(kind):
+        if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
+            return "", f"it holds {kind}; say timestamp if it is when the request was, or make a number of it"
         return "", f"it holds {kind}; make a number or a category of it"
+    if not is_category_name(name) and are_numbers(values):
+        return "numbers", ""
     wordy = distinct > 0.2 * carriers and words(values) >= 2.5
     if carrier != "context" and carrier != "user" and (wordy or (rare and is_text_name(name))):
         return "texts", ""
+    if rare and hold_digits(values):
+        return "", "it is text with numbers in a form that is not read; write 1234.5, or 1,234.5"
     return ("", "nearly every value is different") if rare else ("categories", "")
 
 
@@ -289,8 +311,12 @@ def _list_kind(name: str, values: pa.Array) -> tuple[str, str]:
     return "", f"it holds lists of {flat.type}"
 
 
+def _unread(fact: Fact) -> str:
+    return f"it holds {fact.type}, which nothing here reads"
+
+
 def _fact(table: str, name: str, column: pa.Array) -> Fact:
-    if is_list(column.type):
+    if is_list(column.type) or not is_plain(column.type):
         return Fact(table, name, str(column.type), column.null_count / max(1, len(column)), 0, "")
     missing = column.null_count
     if pa.types.is_floating(column.type):

@@ -5,11 +5,12 @@ Knows no columns and no meaning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
@@ -29,7 +30,7 @@ def tables_of(source: Any, text: Iterable[str] = ()) -> Iterator[pa.Table]:
     if isinstance(source, str | Path):
         yield from _file_pieces(Path(source), frozenset(text))
     else:
-        yield _arrow(source)
+        yield arrow_table(source)
 
 
 def is_untyped(source: Any) -> bool:
@@ -50,10 +51,23 @@ def _file_pieces(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
     }
     if ending not in readers:
         raise InputError(f"{path}: known endings are {', '.join(readers)}")
+    names: list[str] | None = None
     try:
-        yield from readers[ending](path, text)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        for table in readers[ending](path, text):
+            names = table.column_names  # names that are no text are met here
+            refuse_twins(names, str(path))
+            yield table
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} does not read as {ending[1:]}: {error}") from error
+    if names is None:
+        raise DataError(f"{path} holds no rows")
+
+
+def refuse_twins(names: Sequence[str], where: str) -> None:
+    """Refuse a table that names a column twice: one of the two would be lost."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{where}: there are {names.count(twice)} columns {twice!r}; rename or drop one")
 
 
 def _parquet(path: Path, _: frozenset[str]) -> Iterator[pa.Table]:
@@ -65,7 +79,7 @@ def _parquet(path: Path, _: frozenset[str]) -> Iterator[pa.Table]:
 
 
 def _csv(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    delimiter = _delimiter(path)
     with pacsv.open_csv(
         path,
         read_options=pacsv.ReadOptions(block_size=BYTES),
@@ -80,25 +94,52 @@ def _csv(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch])
 
 
+def _delimiter(path: Path) -> str:
+    """Tabs in .tsv; in .csv commas, unless the names in the first line are parted by semicolons, tabs or bars alone."""
+    if path.suffix.lower() == ".tsv":
+        return "\t"
+    with path.open("rb") as file:
+        first = file.readline(BYTES)
+    return next((one for one in ",;\t|" if one.encode() in first), ",")
+
+
 def _json_lines(path: Path, _: frozenset[str]) -> Iterator[pa.Table]:
     """Whole lines of about `BYTES` bytes at a time."""
     with path.open("rb") as file:
         while lines := file.readlines(BYTES):
             block = b"".join(lines)
             if block.strip():
-                read_options = pajson.ReadOptions(block_size=len(block) + 1)
-                yield pajson.read_json(pa.BufferReader(block), read_options)
+                yield json_table(block)
 
 
-def _arrow(frame: Any) -> pa.Table:
+def json_table(lines: bytes) -> pa.Table:
+    """Whole lines of JSON; in one block, as a line longer than the usual block would be refused."""
+    return pajson.read_json(pa.BufferReader(lines), pajson.ReadOptions(block_size=len(lines) + 1))
+
+
+def is_frame(value: Any) -> bool:
+    """Whether narwhals takes it for a pandas, polars or Arrow frame, eager or lazy."""
+    if isinstance(value, Sequence | np.ndarray):
+        return False
+    return isinstance(nw.from_native(value, pass_through=True), nw.DataFrame | nw.LazyFrame)
+
+
+def frame_columns(frame: Any) -> list[str]:
+    """The names of its columns."""
+    return list(nw.from_native(frame).collect_schema().names())
+
+
+def arrow_table(frame: Any) -> pa.Table:
     """Any eager or lazy frame narwhals knows, as an Arrow table."""
     try:
         known = nw.from_native(frame)
-    except TypeError as error:
+    except (TypeError, UnicodeDecodeError) as error:
         kind = type(frame).__name__
         raise InputError(f"a pandas, polars or Arrow frame, or a path, is needed, got {kind}") from error
     try:
         eager = known.collect() if isinstance(known, nw.LazyFrame) else known
-        return eager.to_arrow().replace_schema_metadata(None)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        table: pa.Table = eager.to_arrow().replace_schema_metadata(None)
+        refuse_twins(table.column_names, "the frame")
+        return table
+    except (pa.ArrowException, OverflowError) as error:
         raise DataError(f"the frame has a column of mixed types: {error}") from error

@@ -19,6 +19,7 @@ from exactk.data.logs.check import completed, problems
 from exactk.data.logs.chosen import ChosenColumns, choose_columns
 from exactk.data.logs.collected import Collected, DistinctIds
 from exactk.data.logs.columns import ID_LISTS, IDS, LONG, WIDE, ColumnReader, selected
+from exactk.data.logs.encoders import TextEncoders
 from exactk.data.logs.files import is_untyped, tables_of
 from exactk.data.logs.report import ReadReport
 from exactk.data.logs.rows import Piece, RequestGatherer
@@ -96,9 +97,13 @@ def sensible_impressions(
     """Those impressions of a frame or file that can be used, a piece at a time; the report tells of the others."""
     reader = ColumnReader(report.source, separator, text_ids, chosen.columns, is_untyped(source))
     for piece in _pieces(source, chosen, reader, report):
+        if bad_rows == "error":
+            _refuse_lost(report)
         kept = _sensible(piece, report, bad_rows)
         if len(kept):
             yield kept
+    if bad_rows == "error":
+        _refuse_lost(report)
 
 
 def write_frame(
@@ -117,9 +122,10 @@ def write_frame(
     meta = Meta(
         K=chosen.columns.k if chosen.whole_lists else None,
         constraint=rules.to_dict() if rules else None,
-        columns=chosen.columns.to_dict(),
+        columns=chosen.columns.with_encoded().to_dict(),
         provenance={"source": "frame", "columns": dict(chosen.columns.roles), "report": None},
     )
+    encode = TextEncoders(chosen.columns.encoders)
     met = {"item": DistinctIds(), "user": DistinctIds()}
     said = {"item": Collected("item"), "user": Collected("user")}
     with DatasetWriter(out, meta) as writer:
@@ -134,7 +140,12 @@ def write_frame(
             )
         for entity, source in ((chosen.entity("item"), items), (chosen.entity("user"), users)):
             known, named = met[entity.kind].array(), said[entity.kind].table()
-            write_entities(writer, entity, source, known, named, text_ids, report)
+            write = (
+                (lambda table: writer.write_items(encode(table)))
+                if entity.kind == "item"
+                else writer.write_users
+            )
+            write_entities(write, entity, source, known, named, text_ids, report)
         chosen.tell(report)
         writer.add_provenance(report=report.to_dict())
     if rules:
@@ -188,6 +199,16 @@ def _sensible(piece: Piece, report: ReadReport, bad_rows: BadRows) -> pa.Table:
         keep[problem.row] = False
         report.drop(problem.reason, row, problem.column, problem.value, int(piece.counts[problem.row]))
     return piece.table if keep.all() else piece.table.filter(pa.array(keep))
+
+
+def _refuse_lost(report: ReadReport) -> None:
+    """Rows that were lost on the way to requests: of no request, of several users, late, or twice there."""
+    for reason, entry in report.dropped.items():
+        first = entry["examples"][0]
+        raise DataError(
+            f"{report.source}: row {first['row']}, column '{first['column']}': {first['value']!r}: {reason}; "
+            'mend it, or have such rows dropped (bad_rows="drop")'
+        )
 
 
 def _summary(report: ReadReport) -> str:

@@ -33,8 +33,10 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
     role: (role.replace("_", ""), *names.split())
     for role, names in {
         "request_id": "request requestid impressionid impression impid queryid qid searchid srchid serpid slateid "
-        "rankingid listid pageviewid viewid basketid bundleid outfitid orderid query search sessionid groupid",
-        "user_id": "user userid uid visitorid visitor customerid customer clientid client memberid member",
+        "rankingid listid pageviewid viewid basketid bundleid outfitid orderid query search sessionid session groupid "
+        "basket cart bundle outfit",
+        "user_id": "user userid uid visitorid visitor customerid customer clientid client memberid member shopper "
+        "buyer guest reader viewer student subscriber traveller traveler patient",
         "item_id": "item itemid sku product productid propid articleid docid hotelid movieid newsid asin pid iid",
         "candidates": "candidate candidateids candidateitems inview articleidsinview shownitems showitems itemids "
         "items impressions pool offered productids products results list",
@@ -91,6 +93,7 @@ _BEFOREHAND = _set(
     "avg mean average median total history hist past previous prev before far last estimated expected typical"
 )
 _EPOCHS = ((1e8, 5e9), (1e11, 5e12), (1e14, 5e15), (1e17, 5e18))  # seconds, ms, us, ns since 1970
+_DAY = 86_400_000_000  # microseconds
 _LONG_LIST, _ENOUGH_LISTS, _NEARLY_EVERY = 4, 50, 0.98
 _MEMBER = r"[^\s|;,\[\]()]+"
 _LIST_TEXT = rf"^\s*(\[.*\]|\(.*\)|{_MEMBER}(\s*[|;,]\s*{_MEMBER})*|\d+( \d+)*|)\s*$"
@@ -162,6 +165,16 @@ def is_moment_name(name: str) -> bool:
     return bool(words) and words[-1] in _MOMENT_WORDS and not set(words[:-1]) & _OTHER_MOMENTS
 
 
+def may_be_asked_at(name: str) -> bool:
+    """Whether moments under this name may be those of requests: nothing says that they are of something else."""
+    return not set(name_words(name)) & _OTHER_MOMENTS
+
+
+def is_click_name(name: str) -> bool:
+    """The usual names of a column of clicks, those that may mean anything left out."""
+    return plain_name(name) in ROLE_NAMES["clicked"] and plain_name(name) not in ("label", "target", "y")
+
+
 def role_fits(role: str, column: pa.Array) -> bool:
     """Whether a column can play the role its name suggests."""
     kind = column.type
@@ -217,6 +230,20 @@ def is_moment(column: pa.Array) -> bool:
 
 def _has_zone(texts: pa.Array) -> bool:
     return bool(pc.any(pc.match_substring_regex(texts, r"\d(Z|[+-]\d{2}:?\d{2})$")).as_py())
+
+
+def is_clock(column: pa.Array) -> bool:
+    """Moments, typed or as text, most of them not at midnight: days may be those of a stay, times hardly are."""
+    kind, known = column.type, column.drop_null()
+    if is_text(kind):
+        known = known.slice(0, 200)
+        if not is_moment(column) or pc.any(pc.match_substring_regex(known, r"^\d+$")).as_py():
+            return False
+        known = known.cast(pa.timestamp("us", "UTC") if _has_zone(known) else pa.timestamp("us"))
+    elif not pa.types.is_timestamp(kind):
+        return False
+    of_day = known.cast(pa.timestamp("us", known.type.tz), safe=False).cast(pa.int64()).to_numpy() % _DAY
+    return bool(len(of_day) and (of_day > 0).mean() > 0.5)
 
 
 def looks_like_moments(column: pa.Array) -> bool:

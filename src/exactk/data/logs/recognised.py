@@ -17,11 +17,13 @@ from jaxtyping import Bool, Int64
 from exactk.data.logs.columns import ID_LISTS, LONG, WIDE, flags_of, split_lists
 from exactk.data.logs.guess import (
     ROLE_NAMES,
+    is_clock,
     is_id_name,
     is_list_text,
     is_moment_name,
     is_outcome,
     looks_like_moments,
+    may_be_asked_at,
     named_for,
     plain_name,
     role_fits,
@@ -102,6 +104,11 @@ class _Look:
                 if name not in named and is_moment_name(name) and looks_like_moments(self.column(name))
                 and self._constant(name)
             ]  # fmt: skip
+            clocks = [
+                name for name in self._free()
+                if not named and may_be_asked_at(name) and is_clock(self.column(name)) and self._constant(name)
+            ]  # fmt: skip
+            named += clocks if len(clocks) == 1 else []
         elif self.lists and role in ID_LISTS:
             named = [name for name in named if self._within_candidates(name)]
             named += [
@@ -338,6 +345,8 @@ def codes_of(column: pa.Array) -> Int64[np.ndarray, "R"]:
 
 def _among(values: pa.Array, lists: pa.Array) -> bool:
     """Whether ids, or lists of them, are nearly all in their row's list, and not simply all of it."""
+    if not is_list(lists.type):
+        return False
     offered, sizes = flatten(lists)
     held, counts = _each(values)
     if not len(held) or (counts > sizes).any() or counts.sum() >= _NEARLY * sizes.sum():

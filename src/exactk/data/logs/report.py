@@ -5,6 +5,7 @@ Knows no files.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,14 +27,15 @@ class ReadReport:
     notes: dict[str, dict[str, Any]] = field(default_factory=dict)
     used: dict[str, list[str]] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
+    cards: str = ""  # what a card is, where no column says
 
     def drop(self, reason: str, row: int, column: str, value: Any, rows: int = 1) -> None:
         """Count a row as lost; the first few are kept as examples."""
-        _count(self.dropped, reason, {"row": row, "column": column, "value": value}, rows)
+        _count(self.dropped, reason, {"row": row, "column": column, "value": _plain(value)}, rows)
 
     def note(self, text: str, example: Any, count: int = 1) -> None:
         """Count something the reader should know though nothing was lost."""
-        _count(self.notes, text, example, count)
+        _count(self.notes, text, _plain(example), count)
 
     @property
     def rows_dropped(self) -> int:
@@ -51,7 +53,18 @@ class ReadReport:
             "notes": self.notes,
             "used": self.used,
             "ignored": self.ignored,
+            "cards": self.cards,
         }
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can say it: an endless number or a moment as text."""
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    sayable = (
+        value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    )
+    return value if sayable else str(value)
 
 
 def _count(entries: dict[str, dict[str, Any]], key: str, example: Any, rows: int) -> None:
@@ -78,6 +91,8 @@ def build_lines(report: ReadReport, signal: Sequence[str], faults: Sequence[str]
         yield f"used as {use}: {', '.join(names)}"
     for name, reason in report.ignored.items():
         yield f"ignored {name}: {reason}"
+    if report.cards:
+        yield f"cards: {report.cards}"
     for text, entry in report.notes.items():
         yield f"note, {entry['rows']:,} times: {text}"
     for reason, entry in report.dropped.items():

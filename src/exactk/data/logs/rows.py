@@ -6,7 +6,7 @@ Knows typed columns and their order, no files; `check.py` judges what comes out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from exactk.data.logs.report import EXAMPLES, ReadReport
 from exactk.data.roles import MEASURED
 from exactk.data.table import combine
 
-CONSTANT = ("user_id", "propensity", "timestamp", "split")
+CONSTANT = ("user_id", "propensity", "timestamp", "split", "k")
 _CONSTANT_CARRIERS = ("context", "user")
 
 
@@ -71,12 +71,16 @@ class RequestGatherer:
             return
         ids = combine(table["request_id"])
         encoded = ids.dictionary_encode()  # numbered by first appearance
-        code = encoded.indices.to_numpy(zero_copy_only=False)
+        code = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         if (np.diff(code) < 0).any():
             order = np.argsort(code, kind="stable")
             table, code = table.take(pa.array(order)), code[order]
-        starts = np.flatnonzero(np.diff(code, prepend=-1))
         self._closed.add(encoded.dictionary)
+        twice = _repeats(table, code)
+        if twice.any():
+            self._drop("the same row twice, the first one kept", table, twice)
+            table, code = table.filter(pa.array(~twice)), code[~twice]
+        starts = np.flatnonzero(np.diff(code, prepend=-1))
         counts = np.diff(np.append(starts, len(table)))
         rows = table["_row"].to_numpy()[starts]
         one_user = self._one_user(table, starts, rows, counts)
@@ -150,6 +154,28 @@ class RequestGatherer:
             text = f"'{said}' differs within a request, that of its first row kept"
             self.report.note(text, table["_row"][int(differing[0])].as_py(), len(differing))
         return column.take(pa.array(starts))
+
+
+def _repeats(table: pa.Table, code: Int64[np.ndarray, "L"]) -> Bool[np.ndarray, "L"]:
+    """Rows that say what an earlier row of their request says, in every column."""
+    item = combine(table["item_id"]).dictionary_encode(null_encoding="encode")
+    item_code = item.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    key = code * len(item.dictionary) + item_code
+    _, first, of = np.unique(key, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[of] != np.arange(len(key)))
+    repeats = np.zeros(len(key), bool)
+    if len(again):
+        names = [name for name in table.column_names if name != "_row"]
+        one, other = (table.select(names).take(pa.array(rows)) for rows in (again, first[of[again]]))
+        same = np.array([_same(one[name], other[name]) for name in names]).all(axis=0)
+        repeats[again] = same
+    return repeats
+
+
+def _same(one: Any, other: Any) -> list[bool]:
+    """Value by value, a missing one like a missing one; of the few rows of an item that stands twice."""
+    pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+    return [a == b or (a != a and b != b) for a, b in pairs]
 
 
 def _first_of(flags: Bool[np.ndarray, "L"], starts: Int64[np.ndarray, "R"]) -> Int64[np.ndarray, "R"]:

@@ -5,7 +5,7 @@ Knows nothing of impressions but which ids they met.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 from exactk.data.logs.chosen import Entity
 from exactk.data.logs.columns import ColumnReader, renamed
 from exactk.data.logs.files import is_untyped, tables_of
+from exactk.data.logs.number_texts import numbers_of_texts
 from exactk.data.logs.report import ReadReport
-from exactk.data.table import RowLookup, combine
-from exactk.data.writer import DatasetWriter
+from exactk.data.table import RowLookup, combine, is_text
 from exactk.errors import DataError
 
 
 def write_entities(
-    writer: DatasetWriter,
+    write: Callable[[pa.Table], None],
     entity: Entity,
     source: Any,
     met: pa.Array,
@@ -33,7 +33,6 @@ def write_entities(
 ) -> None:
     """Write every item or user of `source`, and those the log met beyond it; `said` is what the log says of them."""
     kind, key = entity.kind, f"{entity.kind}_id"
-    write = writer.write_items if kind == "item" else writer.write_users
     if source is None and said is None:
         write(pa.table({key: met}))
         return
@@ -127,6 +126,8 @@ def _joined_features(table: pa.Table, features: Sequence[str], name: str) -> pa.
 
 
 def _plain_numbers(column: pa.Array) -> pa.Array:
+    if is_text(column.type) and (read := numbers_of_texts(column)) is not None:
+        column = read
     return (column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column).cast(pa.float32())
 
 

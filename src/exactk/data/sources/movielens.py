@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int64
 
 from exactk.data.dataset import Dataset
 from exactk.data.sources.download import Progress
-from exactk.data.sources.movielens_files import HOME, Ratings, fetch_movielens, read_movielens
+from exactk.data.sources.movielens_files import Ratings, fetch_movielens, read_movielens
 from exactk.data.table import SPLITS, Meta
 from exactk.data.writer import DatasetWriter
 from exactk.errors import InputError
@@ -36,7 +36,6 @@ def build_movielens(
     constraints: Constraints | Constraint | Sequence[Constraint] | None = None,
     release: str = "ml-100k",
     cache: Path | str | None = None,
-    home: str = HOME,
     progress: Progress | None = None,
 ) -> Dataset:
     """Write a dataset folder of cards made of ratings.
@@ -53,7 +52,9 @@ def build_movielens(
     if not 0 < test < 0.5:
         raise InputError(f"test must be a share between 0 and 0.5, got {test}")
     if source is None:
-        source = fetch_movielens(release, cache or Path(out).absolute().parent / "downloads", home, progress)
+        source = fetch_movielens(
+            release, cache or Path(out).absolute().parent / "downloads", progress=progress
+        )
     ratings = read_movielens(source)
     rules = Constraints.of(constraints)
     rng = np.random.default_rng(seed)
@@ -117,12 +118,9 @@ def _requests(
             continue
         for some in np.array_split(own[liked], 1 + liked.sum() // 512):
             lots = rng.random((len(some), len(others)))
-            drawn = (
-                np.argpartition(lots, N - 2, axis=1)[:, : N - 1] if len(others) >= N else lots.argsort(axis=1)
-            )
-            company = rng.permuted(
-                others[drawn], axis=1
-            )  # argpartition leaves an order, which must carry nothing
+            drawn = np.argpartition(lots, N - 2, axis=1)[:, : N - 1] if len(others) >= N else lots.argsort(1)
+            # argpartition leaves an order, which must carry nothing.
+            company = rng.permuted(others[drawn], axis=1)
             made.append(np.column_stack([some, company]))
     return np.concatenate(made)
 

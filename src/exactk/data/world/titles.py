@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Int64, UInt8
 
-from exactk.data.world.config import THEMES, stream
-from exactk.data.world.latents import NUM_BRANDS, Goods
+from exactk.data.world.recipe import NUM_BRANDS, THEMES, Goods, stream
 from exactk.problem.exact.bits import compiled
 from exactk.problem.rules.titles import as_fraction
 

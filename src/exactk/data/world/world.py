@@ -16,12 +16,21 @@ from jaxtyping import Float64, Int, Int64
 
 from exactk.data.assemble import padded, unpacked_graphs
 from exactk.data.dataset import Dataset
-from exactk.data.world.best import best_themed
-from exactk.data.world.config import VERSION, WorldConfig, stream
-from exactk.data.world.latents import Geometry, Goods, People, geometry, goods, people, shelves
 from exactk.data.world.log import Shop, record, visitors
+from exactk.data.world.recipe import (
+    VERSION,
+    Geometry,
+    Goods,
+    People,
+    WorldConfig,
+    geometry,
+    goods,
+    people,
+    shelves,
+    stream,
+)
 from exactk.data.world.titles import Titles, titles_of
-from exactk.data.world.truth import Truth, card_logits, item_logits, node_pair, sigmoid, truth_of
+from exactk.data.world.truth import Truth, best_themed, card_logits, item_logits, node_pair, sigmoid, truth_of
 from exactk.data.world.writing import Progress, write
 from exactk.errors import DataError, InputError
 from exactk.problem.exact import cliques

@@ -10,7 +10,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 
 from exactk.engine.arithmetic import add_product, add_rows, copied_rows, filled, rectify, transposed
-from exactk.engine.card_value.column_kernel import pair_at, read_columns, read_context
+from exactk.engine.card_value.columns import pair_at, read_columns, read_context
 from exactk.engine.lanes import (
     add,
     divide,
@@ -23,9 +23,9 @@ from exactk.engine.lanes import (
     spread,
     store,
     subtract,
+    take_next,
     total,
 )
-from exactk.engine.sharing import taken
 from exactk.problem.compiling import compiled
 
 STRETCH = 128  # pairs at a time: what a hidden layer makes of them then stays near the processor
@@ -345,7 +345,7 @@ def card_values_each(counter, unknown, s, k, p, q, x, w, tables, shapes, scales,
     present = given[8]
     B, N = present.shape
     while True:
-        b = taken(counter, 0)
+        b = take_next(counter, 0)
         if b >= B:
             return
         read_columns(k, p, x, scales, given, b)

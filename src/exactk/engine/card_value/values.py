@@ -6,7 +6,6 @@ Knows no search, and of the network no more than the names of its weights. A bat
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -14,14 +13,23 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32
 
-from exactk.engine.card_value.column_kernel import ColumnPlaces, ColumnSizes
-from exactk.engine.card_value.columns import ModelColumns, Scales, columns_of
+from exactk.engine.card_value.columns import ColumnPlaces, ColumnSizes, ModelColumns, Scales, columns_of
 from exactk.engine.card_value.network_kernel import STRETCH, NetworkPlaces, NetworkSizes, card_values_each
 from exactk.engine.card_values import SummedValue
-from exactk.engine.network import linear
-from exactk.engine.packing import Weights, aligned, in_groups, packed, padded, part_of, plain, rounded
-from exactk.engine.pair_value.values import CompiledPairValues, PairValues
-from exactk.engine.shapes import MOST_GAPS, MOST_NUMBERS
+from exactk.engine.network import (
+    Scratch,
+    Weights,
+    in_groups,
+    laid_out,
+    linear,
+    packed,
+    padded,
+    part_of,
+    plain,
+    rounded,
+)
+from exactk.engine.pair_values import CompiledPairValues, PairValues
+from exactk.engine.shapes import CardReads, widths_of
 from exactk.errors import InputError
 from exactk.problem.batch import Batch
 from exactk.problem.compiling import num_cores
@@ -47,12 +55,10 @@ class CompiledCardValue(SummedValue):
         self._score_scale = float(inputs["score_mean"]), float(inputs["score_deviation"])
         self._bases = [Base(part_of(m, "base"), config, sizes) for m in members if part_of(m, "base")]
         base_size = self._bases[0].size if self._bases else 0
-        self._columns = column_sizes(own, sizes, members[0], base_size)
-        self._sizes = network_sizes(own, sizes, members[0])
-        kinds = (
-            sizes.item_categories + sizes.candidate_categories,
-            sizes.context_categories + sizes.user_categories,
-        )
+        self._reads = reads = CardReads.of(own, config.pair_value, sizes)
+        self._columns = column_sizes(reads, own, sizes, base_size)
+        self._sizes = network_sizes(reads, own, members[0])
+        kinds = reads.categories, reads.context_categories
         shapes = [_table_shape(codes, own.embedding_size) for codes in kinds]
         self._shapes = (*(shape for shape, _ in shapes), shapes[0][1])
         self._tables = packed([np.zeros(0), *(table for m in members for table in _tables(m, kinds))])
@@ -60,7 +66,7 @@ class CompiledCardValue(SummedValue):
         of_members = [part for m in members for part in _weights(m, self._sizes, self._columns)]
         self._weights = packed([true_width, *of_members])
         self._threads = num_cores() if threads is None else threads
-        self._own = threading.local()
+        self._scratch = Scratch()
 
     def values(self, batch: Batch) -> PairValues:
         """Of every candidate and pair."""
@@ -70,7 +76,7 @@ class CompiledCardValue(SummedValue):
         base = [base.values(batch) for base in self._bases]
         own = [base.inputs(batch) for base in self._bases]
         M = self._sizes.members
-        columns = columns_of(batch, self._input_sizes, _stacked(own, (M, B, N, 0), np.float32))
+        columns = columns_of(batch, self._reads, self._input_sizes, _stacked(own, (M, B, N, 0), np.float32))
         values = PairValues(np.zeros(B), np.zeros((B, N)), np.zeros((B, N, N)))
         if base and not self._sizes.shares:
             values = values._replace(
@@ -93,7 +99,7 @@ class CompiledCardValue(SummedValue):
         shared(
             min(self._threads, max(B // GRAIN, 1)),
             lambda _: card_values_each(
-                counter, unknown, self._sizes, self._columns, places, network, self._scratch(N, end),
+                counter, unknown, self._sizes, self._columns, places, network, self._scratch.of(N, end),
                 self._weights, self._tables, self._shapes, tuple(self._scales), tuple(columns),
                 score, nodes, tuple(values),
             ),
@@ -109,13 +115,6 @@ class CompiledCardValue(SummedValue):
             return np.zeros(batch.item.shape, np.float32)
         mean, deviation = self._score_scale
         return plain(np.nan_to_num((batch.score - mean) / deviation))
-
-    def _scratch(self, N: int, size: int) -> Float32[np.ndarray, "n"]:
-        """This thread's working memory for one number of candidates; its padding is zero and stays so."""
-        if getattr(self._own, "candidates", None) != N:
-            self._own.scratch, self._own.candidates = aligned(size), N
-        scratch: np.ndarray = self._own.scratch
-        return scratch
 
 
 class Base:
@@ -135,35 +134,29 @@ class Base:
         return np.concatenate([item, both], -1)
 
 
-def column_sizes(config: CardValueConfig, sizes: InputSizes, member: Weights, base_size: int) -> ColumnSizes:
-    """How much there is to read of each kind."""
-    features = sizes.item_feature_size
-    as_numbers = features <= MOST_NUMBERS
-    numbers = sizes.candidate_numbers + features * as_numbers
-    numbers += sizes.scored + (sizes.placed and sizes.shown == "list")
-    context_numbers, P = 1 + sizes.context_numbers, sizes.pair_features
-    categories = len(sizes.item_categories) + len(sizes.candidate_categories)
-    gaps = min(numbers, MOST_GAPS)
-    tables = (member[f"categories.tables.{c}.weight"] for c in range(categories))
+def column_sizes(reads: CardReads, config: CardValueConfig, sizes: InputSizes, own: int) -> ColumnSizes:
+    """How much there is to read of each kind; `own` is what ids and features give a member."""
+    own += sum(widths_of(reads.categories, config.embedding_size))
+    context_own = sum(widths_of(reads.context_categories, config.embedding_size))
     return ColumnSizes(
-        numbers=numbers,
+        numbers=reads.numbers,
         bins=config.bins,
-        vectors=sizes.item_vector_size + features * (not as_numbers),
-        pairs=P,
-        gaps=gaps,
-        categories=categories,
-        context_numbers=context_numbers,
+        vectors=reads.vectors,
+        pairs=sizes.pair_features,
+        gaps=reads.gaps,
+        categories=len(reads.categories),
+        context_numbers=reads.context_numbers,
         user_features=sizes.user_feature_size,
-        context_categories=len(sizes.context_categories) + len(sizes.user_categories),
-        pairs_are_context=int(attends(config, sizes) and sizes.shown != "list"),
-        own=base_size + sum(table.shape[1] for table in tables),
-        depth=member["item.weight"].shape[1] - numbers * config.bins,
-        context_depth=member["context.weight"].shape[1] - context_numbers * config.bins,
-        pair_depth=3 * P + 2 * gaps + categories,
+        context_categories=len(reads.context_categories),
+        pairs_are_context=int(reads.context_of_pairs),
+        own=own,
+        depth=reads.candidate_size - reads.numbers * config.bins + own,
+        context_depth=reads.context_size - reads.context_numbers * config.bins + context_own,
+        pair_depth=reads.pair_size,
     )
 
 
-def network_sizes(config: CardValueConfig, sizes: InputSizes, member: Weights) -> NetworkSizes:
+def network_sizes(reads: CardReads, config: CardValueConfig, member: Weights) -> NetworkSizes:
     """The network's sizes, padded to what a register holds."""
     paired = len(member["pair_hidden.weight"]) if "pair_hidden.weight" in member else 0
     return NetworkSizes(
@@ -174,17 +167,12 @@ def network_sizes(config: CardValueConfig, sizes: InputSizes, member: Weights) -
         heads=config.heads,
         head_size=config.width // config.heads,
         layers=config.layers,
-        attends=int(attends(config, sizes)),
+        attends=int(reads.attends),
         steered=rounded(config.bias_hidden, 4) if "bias_out.weight" in member else 0,
         paired=rounded(paired, 4),
         low_rank=rounded(len(member["low_weight"])) if "low_weight" in member else 0,
-        shares=int(sizes.shown == "list"),
+        shares=int(not reads.scores_pairs),
     )
-
-
-def attends(config: CardValueConfig, sizes: InputSizes) -> bool:
-    """Whether candidates see each other: only what a user saw can have swayed a click."""
-    return config.attention == "always" or (config.attention == "auto" and sizes.shown != "card")
 
 
 @lru_cache(maxsize=64)
@@ -211,10 +199,7 @@ def places_of(k: ColumnSizes, s: NetworkSizes, N: int) -> tuple[ColumnPlaces, Ne
         "scores": 4 * pair_span if s.paired else 0,
         "node": span,
     }
-    places, used = {}, 0
-    for name, size in (columns | network).items():
-        places[name] = used
-        used += rounded(size)
+    places, used = laid_out(columns | network)
     of_columns = ColumnPlaces(span=span, pair_span=pair_span, **{name: places[name] for name in columns})
     return of_columns, NetworkPlaces(**{name: places[name] for name in network}), used + 64
 
@@ -225,7 +210,7 @@ def _stacked(parts: list[Any], shape: tuple[int, ...], kind: type) -> np.ndarray
 
 def _table_shape(codes: tuple[int, ...], most: int) -> tuple[tuple[np.ndarray, ...], int]:
     """Where each column's table begins, its width and its rows; and where the last one ends."""
-    widths = [min(most, 2 + n // 4) for n in codes]
+    widths = widths_of(codes, most)
     ends = np.cumsum([0, *(n * width for n, width in zip(codes, widths, strict=True))])
     return (ends[:-1].astype(np.int64), np.array(widths, np.int64), np.array(codes, np.int64)), int(ends[-1])
 

@@ -1,6 +1,6 @@
 """One request from its encoded nodes to a card: decoder and beam of GAttN, compiled; all numbers in one scratch array.
 
-Knows neither modules nor batches; `compiled.py` packs the weights in the order read here.
+Knows neither modules nor batches; `decoder.py` packs the weights in the order read here.
 """
 
 from __future__ import annotations
@@ -18,17 +18,10 @@ from exactk.engine.arithmetic import (
     softmax,
     transposed,
 )
-from exactk.engine.decode.beam_kernel import (
-    choose,
-    extend,
-    log_probabilities,
-    look_ahead,
-    most_strangers,
-)
+from exactk.engine.decode.beam import choose, extend, log_probabilities, look_ahead, most_strangers
 from exactk.engine.decode.encode_kernel import embed, encode
-from exactk.engine.decode.guide_kernel import add_gains, follow
-from exactk.engine.lanes import inner
-from exactk.engine.sharing import taken
+from exactk.engine.decode.terms import add_gains, follow
+from exactk.engine.lanes import inner, take_next
 from exactk.problem.compiling import compiled
 
 DONE, NO_CARD, BEYOND_RANGE, UNKNOWN_ID = 0, 1, 2, 3
@@ -265,7 +258,7 @@ def decode_each(
     """
     B, N = rules[1].shape
     span = (N + 15) // 16 * 16
-    b = taken(counter, 0)
+    b = take_next(counter, 0)
     while b < B:
         at = embed(s, w, s.width, x, p, tables, features, ids, b, N)
         status[b] = UNKNOWN_ID
@@ -282,7 +275,7 @@ def decode_each(
                     )
                 if status[b] != BEYOND_RANGE:
                     break
-        b = taken(counter, 0)
+        b = take_next(counter, 0)
     return 0
 
 

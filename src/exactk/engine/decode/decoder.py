@@ -5,7 +5,6 @@ Knows no network but by the names of its weights.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from copy import copy
 from functools import lru_cache, partial
@@ -14,16 +13,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int
 
-from exactk.engine.decode.affinity import CompiledAffinity
+from exactk.engine.decode.beam import likeliest_cards
 from exactk.engine.decode.decode_kernel import NO_CARD, UNKNOWN_ID, decode_each, scores_each
 from exactk.engine.decode.encode_kernel import Places, Sizes
-from exactk.engine.decode.guide import CompiledGuide, no_gains
-from exactk.engine.decode.guide_kernel import Gains
-from exactk.engine.decode.stepwise import likeliest_cards
-from exactk.engine.inputs import NumpyVectors, unknown_id
-from exactk.engine.network import encoder_layer, linear
-from exactk.engine.packing import Weights, aligned, in_groups, packed, padded, part_of, plain, rounded
-from exactk.engine.pair_value.values import PairValues
+from exactk.engine.decode.terms import CompiledAffinity, CompiledGuide, Gains, no_gains
+from exactk.engine.network import (
+    NumpyVectors,
+    Scratch,
+    Weights,
+    encoder_layer,
+    in_groups,
+    laid_out,
+    linear,
+    packed,
+    padded,
+    part_of,
+    plain,
+    rounded,
+    unknown_id,
+)
+from exactk.engine.pair_values import PairValues
 from exactk.errors import InfeasibleError
 from exactk.problem.batch import Batch
 from exactk.problem.compiling import num_cores
@@ -69,7 +78,7 @@ class CompiledDecoder:
             ]
         )
         self._named = weights
-        self._own = threading.local()
+        self._scratch = Scratch()
 
     @property
     def beam(self) -> int:
@@ -80,7 +89,7 @@ class CompiledDecoder:
         """The same policy, decoded by a beam of this width."""
         other = copy(self)
         other._sizes = self._sizes._replace(beam=width, rows=rounded(width, 4))
-        other._own = threading.local()
+        other._scratch = Scratch()
         return other
 
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
@@ -123,7 +132,7 @@ class CompiledDecoder:
         )
         shared(
             min(self.threads, B // GRAIN),
-            lambda _: decode_each(counter, self._sizes, places, self._scratch(places), *given),
+            lambda _: decode_each(counter, self._sizes, places, self._scratch.of(places, places.end), *given),
         )
         if (status == UNKNOWN_ID).any():
             raise unknown_id(int(np.flatnonzero(status == UNKNOWN_ID)[0]), self.vectors)
@@ -135,7 +144,7 @@ class CompiledDecoder:
         scores, places = np.empty((B, N), np.float32), places_of(self._sizes, N)
         begun = np.empty((B, 0), np.int64) if begun is None else np.ascontiguousarray(begun)
         unknown = scores_each(
-            self._sizes, places, self._scratch(places), self._weights, self._tables,
+            self._sizes, places, self._scratch.of(places, places.end), self._weights, self._tables,
             *self._given(batch, None), np.ascontiguousarray(batch.present), begun, scores,
         )  # fmt: skip
         if unknown >= 0:
@@ -165,15 +174,12 @@ class CompiledDecoder:
         features = self.vectors.features(batch)
         affinity = np.zeros((len(batch), 0), np.float32) if self._affinity is None else self._affinity(batch)
         gains = no_gains(batch) if self._guide is None else self._guide.gains(batch, values)
-        return tuple(features), (plain(batch.user), plain(batch.item)), affinity, gains
-
-    def _scratch(self, places: Places) -> Float32[np.ndarray, "n"]:
-        """This thread's working memory for one number of candidates; its padding is zero and stays so."""
-        if getattr(self._own, "places", None) != places:
-            self._own.scratch = aligned(places.end)
-            self._own.places = places
-        scratch: np.ndarray = self._own.scratch
-        return scratch
+        return (
+            (features.user[:, None], features.item),
+            (plain(batch.user), plain(batch.item)),
+            affinity,
+            gains,
+        )
 
 
 def sizes_of(config: PolicyConfig, vectors: NumpyVectors) -> Sizes:
@@ -225,11 +231,8 @@ def places_of(sizes: Sizes, num_candidates: int) -> Places:
         "pair": rows * 2 * D,
         "states": 4 * sizes.decoder_layers * rows * D,
     }
-    places, used = {}, 0
-    for name, size in needed.items():
-        places[name] = used
-        used += rounded(size)
-    return Places(**places, end=used)
+    places, end = laid_out(needed)
+    return Places(**places, end=end)
 
 
 def _input_weights(policy: Weights, sizes: Sizes) -> list[np.ndarray]:

@@ -1,6 +1,6 @@
 """One request from ids and features to encoded nodes, compiled: the input layer and the encoder of GAttN.
 
-Knows neither modules nor batches; `compiled.py` packs the weights in the order read here.
+Knows neither modules nor batches; `decoder.py` packs the weights in the order read here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from exactk.engine.arithmetic import normed, product, rectify, softmax, transposed
+from exactk.engine.arithmetic import normed, product, read_row, rectify, softmax, transposed
 from exactk.engine.lanes import inner
 
 ONE = np.float32(1)
@@ -116,24 +116,14 @@ def embed(s, w, at, x, p, tables, features, ids, b, N):
     users, items = tables
     user_features, item_features = features
     user, item = ids
-    E = users.shape[1]
-    if E > 0 and (user[b] < 0 or user[b] >= users.shape[0]):
+    if not read_row(x, p.inputs, s.user_size, users, user_features, user[b], b, np.int64(0)):
         return -1
-    for e in range(E):
-        x[p.inputs + e] = users[user[b], e]
-    for f in range(s.user_size - E):
-        x[p.inputs + E + f] = user_features[b, f]
     for_user = at + s.item_size * D
     bias = for_user + s.user_size * D
     product(x, p.inputs, s.user_size, np.int64(1), s.user_size, w, for_user, D, D, w, bias, x, p.user_row, D)
     for n in range(N):
-        row = p.inputs + n * s.item_size
-        if E > 0 and (item[b, n] < 0 or item[b, n] >= items.shape[0]):
+        if not read_row(x, p.inputs + n * s.item_size, s.item_size, items, item_features, item[b, n], b, n):
             return -1
-        for e in range(E):
-            x[row + e] = items[item[b, n], e]
-        for f in range(s.item_size - E):
-            x[row + E + f] = item_features[b, n, f]
     product(x, p.inputs, s.item_size, N, s.item_size, w, at, D, D, x, p.user_row, x, p.hidden, D)
     rectify(x, p.hidden, N * D)
     return bias + D

@@ -9,13 +9,13 @@ from typing import no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import compiled, falling_order, seconds
+from exactk.problem.exact.bits import compiled, compiled_within, falling_order, seconds
 from exactk.problem.exact.nodes import search_nodes
 from exactk.problem.exact.pairs import search_pairs
 from exactk.problem.exact.setup import ascend, open_candidates
 
 
-@compiled
+@compiled_within
 @no_type_check
 def node_weight(card, size, node):
     """The node weights of a card, added up in its order."""
@@ -25,7 +25,7 @@ def node_weight(card, size, node):
     return total
 
 
-@compiled
+@compiled_within
 @no_type_check
 def pair_weight(card, size, pair):
     """The pair weights of a card, added up in its order."""
@@ -36,7 +36,7 @@ def pair_weight(card, size, pair):
     return total
 
 
-@compiled
+@compiled_within
 @no_type_check
 def settled(bound, weights, found, complete):
     """The bound on all cards not listed, told in the weights as they are returned: sums may have rounded otherwise."""
@@ -45,7 +45,7 @@ def settled(bound, weights, found, complete):
     return weights[-1] if complete else max(bound, weights[-1])
 
 
-@compiled
+@compiled_within
 @no_type_check
 def begin(b, graph, present, size, pinned, group, cap, tie_key, node, must, position, cards, weights, fault):
     """Blank the answer of request b and reduce it; returns (held, open), held -1 where there is nothing to search.
@@ -74,7 +74,7 @@ def begin(b, graph, present, size, pinned, group, cap, tie_key, node, must, posi
     return held, m
 
 
-@compiled
+@compiled_within
 @no_type_check
 def stand_again(must, held, position, size, card):
     """Turn the places of a card's picks into the card's positions, what must be held first."""

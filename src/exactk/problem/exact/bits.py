@@ -14,6 +14,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from exactk.problem.compiling import compiled as compiled
+from exactk.problem.compiling import compiled_inside as compiled_inside
+from exactk.problem.compiling import compiled_sums as compiled_sums
+from exactk.problem.compiling import compiled_within as compiled_within
 
 ONE = np.uint64(1)
 CLOCK = getattr(time, "CLOCK_MONOTONIC", 1)
@@ -56,7 +59,7 @@ def seconds():
     return now[0] + now[1] * 1e-9
 
 
-@compiled
+@compiled_within
 @no_type_check
 def size_of(bits):
     """How many members a set has."""
@@ -66,7 +69,7 @@ def size_of(bits):
     return np.int64(total)
 
 
-@compiled
+@compiled_within
 @no_type_check
 def first_of(bits):
     """The lowest member of a set, -1 if it is empty."""
@@ -76,14 +79,14 @@ def first_of(bits):
     return -1
 
 
-@compiled
+@compiled_within
 @no_type_check
 def without(bits, i):
     """Take member i out of a set."""
     bits[i >> 6] &= ~(ONE << np.uint64(i & 63))
 
 
-@compiled
+@compiled_within
 @no_type_check
 def first_bits(m, bits):
     """Fill a set with 0..m-1."""
@@ -93,7 +96,7 @@ def first_bits(m, bits):
         bits[i >> 6] |= ONE << np.uint64(i & 63)
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def falling_order(values, order, num):
     """Sort the indices order[:num] by falling value, equal ones by rising index.

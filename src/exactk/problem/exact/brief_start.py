@@ -9,15 +9,16 @@ from typing import no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import compiled
+from exactk.problem.exact.bits import compiled_within, seconds
+from exactk.problem.exact.leaves import offer_leaf
 from exactk.problem.exact.places import seat
-from exactk.problem.exact.start import join, largest, shift, stands
+from exactk.problem.exact.start import greedy_start, largest, shift, stands
 from exactk.problem.exact.wants import wear
 
 MOST_SWAPS = 200
 
 
-@compiled
+@compiled_within
 @no_type_check
 def row_fault(w, r, total, scale, heavy):
     """What a row's sum costs: its price where it is a preference, a heavy one where it is a rule."""
@@ -30,7 +31,7 @@ def row_fault(w, r, total, scale, heavy):
     return w.worth[p] * (1.0 if w.once[p] else np.float64(over))
 
 
-@compiled
+@compiled_within
 @no_type_check
 def variety_fault(w, v, distinct, heavy):
     """The same for a variety row."""
@@ -43,7 +44,7 @@ def variety_fault(w, v, distinct, heavy):
     return w.worth[p] * (1.0 if w.once[p] else np.float64(short))
 
 
-@compiled
+@compiled_within
 @no_type_check
 def faults(w, totals, out, into, scale, heavy):
     """What is broken after a swap (`out` and `into` -1: as it is)."""
@@ -63,7 +64,7 @@ def faults(w, totals, out, into, scale, heavy):
     return cost
 
 
-@compiled
+@compiled_within
 @no_type_check
 def unseated(w, picks, out, into):
     """How many of a card, `into` in place of `out` (-1: as it is), find no place."""
@@ -82,34 +83,23 @@ def unseated(w, picks, out, into):
     return lost
 
 
-@compiled
+@compiled_within
 @no_type_check
-def brief_start(w, row_sums, pairs, label, room, first_gain, guided, first, heavy, slack, picks, totals):
-    """Fill `picks`, begun with candidate `first`; True where rules are kept (rows, varieties, seats; not neighbours).
+def mend(w, small, root, row_sums, slack, deadline, picks, totals):
+    """Swap single picks while that mends what is broken, or gains; True where rules are kept at last.
 
-    `guided` steers the greedy picks, `first_gain` is what swaps weigh by.
+    Rules are rows, varieties and seats; not neighbours. `totals` gets the sums of the rows.
     """
-    m = len(first_gain)
-    M = len(w.lower)
-    used = np.zeros(len(room), np.int64)
-    gain = guided.copy()
-    i = first
-    for depth in range(len(picks)):
-        if depth > 0:
-            i = largest(gain)
-        if gain[i] == -np.inf:
-            return False
-        picks[depth] = i
-        join(pairs, label, room, used, i, gain)
-    scale = np.empty(M)
+    m, M, pairs = len(root.adds), len(w.lower), root.pairs
+    scale, heavy = np.empty(M), 8.0 * root.scale
     for r in range(M):
         totals[r] = row_sums[r]
         scale[r] = 1.0
         for j in range(m):
             scale[r] = max(scale[r], abs(np.float64(w.coefficient[r, j])))
-    gain, blocked, used = first_gain.copy(), np.zeros(m, np.int64), np.zeros(len(room), np.int64)
+    gain, blocked, used = root.adds.copy(), np.zeros(m, np.int64), np.zeros(len(small.room), np.int64)
     for k in range(len(picks)):
-        shift(pairs, label, picks[k], 1, gain, blocked, used)
+        shift(pairs, small, picks[k], 1, gain, blocked, used)
         wear(w, picks[k], 1)
         for r in range(M):
             totals[r] += w.coefficient[r, picks[k]]
@@ -120,9 +110,11 @@ def brief_start(w, row_sums, pairs, label, room, first_gain, guided, first, heav
         for k in range(len(picks)):
             out = picks[k]
             best, most, worst = out, gain[out] - bad + slack, bad
+            if seconds() > deadline:
+                break
             for j in range(m):
                 worth = gain[j] if pairs[out, j] == -np.inf else gain[j] - pairs[out, j]
-                if worth <= most or not stands(pairs, blocked, label, room, used, out, j):
+                if worth <= most or not stands(pairs, blocked, small, used, out, j):
                     continue
                 cost = faults(w, totals, out, j, scale, heavy)
                 if worth - cost > most:
@@ -130,8 +122,8 @@ def brief_start(w, row_sums, pairs, label, room, first_gain, guided, first, heav
                     if worth - cost > most:
                         best, most, worst = j, worth - cost, cost
             if best != out:
-                shift(pairs, label, out, -1, gain, blocked, used)
-                shift(pairs, label, best, 1, gain, blocked, used)
+                shift(pairs, small, out, -1, gain, blocked, used)
+                shift(pairs, small, best, 1, gain, blocked, used)
                 wear(w, out, -1)
                 wear(w, best, 1)
                 for r in range(M):
@@ -142,3 +134,25 @@ def brief_start(w, row_sums, pairs, label, room, first_gain, guided, first, heav
     for k in range(len(picks)):
         wear(w, picks[k], -1)
     return bad < heavy
+
+
+@compiled_within
+@no_type_check
+def start_with(shelf, w, small, leaf, root, row_sums, starts, deadline, best):
+    """Offer cards by greedy picks and swaps, begun with the `starts` candidates that promise most."""
+    m, left = len(root.adds), len(leaf.card)
+    promise = root.guided.copy()
+    picks, totals = np.empty(left, np.int64), np.empty(len(w.lower), np.int64)
+    for s in range(min(starts, m)):
+        if s > 0 and seconds() > deadline:
+            break
+        at = largest(promise)
+        promise[at] = -np.inf
+        if greedy_start(root.pairs, small, root.guided, at, picks) > -np.inf and mend(
+            w, small, root, row_sums, best.slack, deadline, picks, totals
+        ):
+            for k in range(left):
+                wear(w, picks[k], 1)
+            offer_leaf(shelf, w, small, leaf, picks, totals, best)
+            for k in range(left):
+                wear(w, picks[k], -1)

@@ -10,13 +10,14 @@ from typing import no_type_check
 import numpy as np
 
 from exactk.problem.exact.best import stand_again
-from exactk.problem.exact.bits import compiled, falling_order, seconds
-from exactk.problem.exact.brief_search import Shelf, arranged, joint_weights, search_brief
+from exactk.problem.exact.bits import compiled, compiled_within, falling_order, seconds
+from exactk.problem.exact.brief_search import search_brief
 from exactk.problem.exact.exists import FOUND, NONE, OUT_OF_TIME
+from exactk.problem.exact.leaves import Shelf, arranged, joint_weights
 from exactk.problem.exact.setup import ascend, open_candidates
 
 
-@compiled
+@compiled_within
 @no_type_check
 def shelf_of(b, brief, size, node, joint):
     """How leaves of request b are weighed."""
@@ -28,19 +29,6 @@ def shelf_of(b, brief, size, node, joint):
     return Shelf(
         node, joint, brief.clash[b], brief.clash_of[b], brief.eligible[b], brief.slot_weight[b],
         brief.slot_score[b], brief.follows[b], flat,
-    )  # fmt: skip
-
-
-@compiled
-@no_type_check
-def search_one(
-    b, shelf, graph, brief, must, held, position, m, left, group, cap, deadline, first_only, cards, weights, fault
-):  # fmt: skip
-    """`search_brief` of request b."""
-    return search_brief(
-        shelf, graph[b], brief.coefficient[b], brief.lower[b], brief.upper[b], brief.row_of[b], brief.value[b],
-        brief.least[b], brief.value_of[b], brief.worth[b], brief.once[b], must, held, position, m, left,
-        group[b], cap[b], deadline, first_only, cards, weights, fault,
     )  # fmt: skip
 
 
@@ -87,8 +75,8 @@ def best_briefs_each(
             falling_order(tie_key[b], position, m)
         shelf = shelf_of(b, brief, size[b], node[b], joint)
         K = size[b]
-        found[b], over, complete[b] = search_one(
-            b, shelf, graph, brief, must, held, position, m, K - held, group, cap, deadline, False,
+        found[b], over, complete[b] = search_brief(
+            shelf, graph[b], brief, b, must, held, position, m, K - held, group[b], cap[b], deadline, False,
             cards[b, :, : K - held], weights[b], fault[b],
         )  # fmt: skip
         if fault[b, 0] >= 0:
@@ -137,8 +125,8 @@ def exists_briefs_each(
             deadline = min(ends, seconds() + limit)
         card, weights, order = np.empty((1, K), np.int64), np.empty(1), np.empty(K, np.int64)
         shelf = shelf_of(b, brief, K, node, joint)
-        found, _, complete = search_one(
-            b, shelf, graph, brief, must, held, position, m, K - held, group, cap, deadline, True,
+        found, _, complete = search_brief(
+            shelf, graph[b], brief, b, must, held, position, m, K - held, group[b], cap[b], deadline, True,
             card[:, : K - held], weights, fault,
         )  # fmt: skip
         if found == 0 and not complete:
@@ -179,8 +167,8 @@ def completable_briefs_each(first, last, graph, present, size, pinned, group, ca
             )
             if held < 0 or m < K - held:
                 continue
-            found, _, _ = search_one(
-                b, shelf, graph, brief, must, held, position, m, K - held, group, cap, np.inf, True,
+            found, _, _ = search_brief(
+                shelf, graph[b], brief, b, must, held, position, m, K - held, group[b], cap[b], np.inf, True,
                 cards[:, : K - held], weights, fault,
             )  # fmt: skip
             if found:

@@ -12,6 +12,7 @@ import numpy as np
 from exactk.problem.exact.bits import (
     ONE,
     compiled,
+    compiled_within,
     first_bits,
     first_of,
     lowest_bit,
@@ -31,7 +32,7 @@ from exactk.problem.exact.setup import (
 MOST = np.int64(2**63 - 1)
 
 
-@compiled
+@compiled_within
 @no_type_check
 def binomial(n, k):
     """How many ways to choose k of n; the largest int64 where it is more."""
@@ -50,7 +51,7 @@ def binomial(n, k):
     return ways
 
 
-@compiled
+@compiled_within
 @no_type_check
 def is_clique(rows, bits):
     """Whether every two of a set may share a card."""
@@ -68,7 +69,7 @@ def is_clique(rows, bits):
     return True
 
 
-@compiled
+@compiled_within
 @no_type_check
 def count_cliques(rows, m, left, label, room, group_bits):
     """The number of cliques of `left` candidates: enumerated, or by formula where all of a set may share a card."""

@@ -5,14 +5,22 @@ Knows no search. A crowd is the candidates of one value: the k-th of them on a c
 
 from __future__ import annotations
 
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import compiled
+from exactk.problem.exact.bits import compiled_inside, compiled_within
+from exactk.problem.exact.levels import OPEN, ORDER, SCRATCH, WORTH, who_is
 
 
-@compiled
+class Crowd(NamedTuple):
+    """A preference for different values: the value of each candidate, and what each break costs (0: there is none)."""
+
+    code: np.ndarray
+    price: float
+
+
+@compiled_within
 @no_type_check
 def crowds_of(clash, position, m, code):
     """Number the crowds, if the pairs that clash are exactly those within crowds; False where they are not."""
@@ -31,7 +39,7 @@ def crowds_of(clash, position, m, code):
     return True
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def least_crowding(code, names, num, need, seen):
     """The fewest clashes among `need` of the candidates: spread as evenly as there are any."""
@@ -57,44 +65,39 @@ def least_crowding(code, names, num, need, seen):
     return clashes
 
 
-@compiled
+@compiled_inside
 @no_type_check
-def top_apart(worth, names, start, num, need, code, price, label, room, used, seen, top):
-    """The most that `need` of the candidates, sorted by falling worth, can be worth together.
+def top_apart(levels, d, num, need, crowd, small, seen):
+    """The most that `need` of what is open can be worth together.
 
     With a price, each but the first of a crowd costs one more than the one before; else the first cap is kept.
     Both leave what the best of a group are worth falling, so that taking the largest first is right.
     """
-    capped = price == 0.0 and label.shape[0] > 0
-    for k in range(need):
-        top[k] = -np.inf
-    end = start
-    while end < num and worth[end] > top[need - 1]:
-        i = names[end]
-        value = worth[end]
-        if capped:
-            g = label[0, i]
-            if g >= 0:
-                if used[g] + seen[g] >= room[g]:
-                    value = -np.inf
-                seen[g] += 1
-        elif price > 0.0:
-            value -= price * seen[code[i]]
-            seen[code[i]] += 1
-        if value > top[need - 1]:
-            at = need - 1
-            while at > 0 and top[at - 1] < value:
-                top[at] = top[at - 1]
-                at -= 1
-            top[at] = value
-        end += 1
-    for x in range(start, end):
-        if capped:
-            if label[0, names[x]] >= 0:
-                seen[label[0, names[x]]] = 0
-        elif price > 0.0:
-            seen[code[names[x]]] = 0
+    values, names = levels.values, levels.names
+    for x in range(num):
+        i = who_is(levels, d, names[OPEN, d, x])
+        names[ORDER, 0, x] = crowd.code[i] if crowd.price > 0.0 else small.label[0, i] + 1
+        values[SCRATCH, 0, x] = values[WORTH, d, x]
     total = 0.0
-    for k in range(need):
-        total += top[k]
+    for _ in range(need):
+        at, most = -1, -np.inf
+        for x in range(num):
+            group = names[ORDER, 0, x]
+            value = values[SCRATCH, 0, x] - crowd.price * seen[group]
+            if (
+                crowd.price == 0.0
+                and group > 0
+                and small.used[group - 1] + seen[group] >= small.room[group - 1]
+            ):
+                value = -np.inf
+            if value > most:
+                at, most = x, value
+        if at < 0:
+            total = -np.inf
+            break
+        total += most
+        values[SCRATCH, 0, at] = -np.inf
+        seen[names[ORDER, 0, at]] += 1
+    for x in range(num):
+        seen[names[ORDER, 0, x]] = 0
     return total

@@ -12,6 +12,7 @@ import numpy as np
 from exactk.problem.exact.bits import (
     ONE,
     compiled,
+    compiled_within,
     falling_order,
     first_bits,
     first_of,
@@ -35,7 +36,7 @@ NONE, FOUND, OUT_OF_TIME = 0, 1, 2
 QUICK_TRIES = 64  # plain steps, beyond one a pick, before colouring begins: dense graphs end within them
 
 
-@compiled
+@compiled_within
 @no_type_check
 def branching_order(rows, bits, left, order, uncoloured, colour):
     """Colour the set greedily and list the candidates of colour `left` and above, lowest colour first.
@@ -70,7 +71,7 @@ def branching_order(rows, bits, left, order, uncoloured, colour):
                     listed += 1
 
 
-@compiled
+@compiled_within
 @no_type_check
 def find(rows, start, left, label, room, used, group_bits, deadline, clique):
     """Look for a clique of `left` candidates within `start`; fills `clique`. Returns NONE, FOUND or OUT_OF_TIME."""
@@ -102,7 +103,7 @@ def find(rows, start, left, label, room, used, group_bits, deadline, clique):
                 put_back(clique[k], label, used)
             return FOUND
         ticks += 1
-        if ticks % 256 == 0 and seconds() > deadline:
+        if ticks % 32 == 0 and seconds() > deadline:
             for k in range(depth):
                 put_back(clique[k], label, used)
             return OUT_OF_TIME
@@ -117,7 +118,7 @@ def find(rows, start, left, label, room, used, group_bits, deadline, clique):
     return NONE
 
 
-@compiled
+@compiled_within
 @no_type_check
 def find_quickly(graph, position, m, left, label, room, used, group_bits, clique):
     """A few plain descents in order of position, building only the rows they touch; True if one reached a card."""
@@ -152,7 +153,7 @@ def find_quickly(graph, position, m, left, label, room, used, group_bits, clique
     return found
 
 
-@compiled
+@compiled_within
 @no_type_check
 def find_any(graph, position, m, left, label, room, group_bits, deadline, clique):
     """Look for `left` candidates that complete the card: quickly, then, where that fails, with proof."""
@@ -182,7 +183,7 @@ def find_any(graph, position, m, left, label, room, group_bits, deadline, clique
     return status
 
 
-@compiled
+@compiled_within
 @no_type_check
 def by_falling_degree(graph, position, m):
     """The candidates, those that may join most others first: greedy colouring then needs fewest colours."""

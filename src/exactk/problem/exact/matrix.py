@@ -9,19 +9,19 @@ from typing import no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import compiled
+from exactk.problem.exact.bits import compiled_within
 
 TILE = 32  # rows and columns read together: a tile and its mirror image stay in the nearest cache
 
 
-@compiled
+@compiled_within
 @no_type_check
 def is_bad(pair, p, q):
     """Whether a pair weight is not finite or differs from its mirror image."""
     return not np.isfinite(pair[p, q]) or pair[p, q] != pair[q, p]
 
 
-@compiled
+@compiled_within
 @no_type_check
 def pair_matrix(graph, pair, position, m, label, room, pairs, fault):
     """Fill `pairs`; returns the largest size of an entry, or NaN at a bad one, which is then named in `fault`."""

@@ -12,6 +12,7 @@ import numpy as np
 from exactk.problem.exact.bits import (
     ONE,
     compiled,
+    compiled_within,
     falling_order,
     first_bits,
     first_of,
@@ -19,7 +20,7 @@ from exactk.problem.exact.bits import (
     seconds,
     without,
 )
-from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, comes_too_late, offer
+from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, Best, bar_of, comes_too_late, offer
 from exactk.problem.exact.setup import binding_groups, join_row, members, put_back, take
 
 # Steps before colouring is tried, with a card in hand and without: most searches end within them, and a step with
@@ -74,7 +75,7 @@ def heaviest_by_colour(rows, bits, value, left, uncoloured, colour):
                     colour[later] &= ~rows[w * 64 + np.int64(bit), later]
 
 
-@compiled
+@compiled_within
 @no_type_check
 def among_equals(bits, value, index, need, least, slack, taken, num_taken, others):
     """Part a set, whose `need` heaviest hardly reach `least`: what no card that reaches it does without, and the rest.
@@ -117,7 +118,7 @@ def among_equals(bits, value, index, need, least, slack, taken, num_taken, other
     return num, needed
 
 
-@compiled
+@compiled_within
 @no_type_check
 def search_nodes(graph, node, must, held, position, m, left, group, cap, deadline, cards, weights, fault):
     """Fill the best cards; returns (how many were found, a bound on what was not searched, whether all was).
@@ -126,9 +127,7 @@ def search_nodes(graph, node, must, held, position, m, left, group, cap, deadlin
     overflow are reported in `fault`, and nothing is searched.
     """
     size = held + left
-    n = len(weights)
     taken, card = np.empty(left, np.int64), np.empty(left, np.int64)
-    found = np.int64(0)
     total = 0.0
     scale = 0.0
     for k in range(held):
@@ -142,8 +141,11 @@ def search_nodes(graph, node, must, held, position, m, left, group, cap, deadlin
     if not scale <= LARGEST_SUM:
         fault[0], fault[1] = 0, TOO_LARGE
         return 0, 0.0, False
+    slack = scale * (size + 8) * 2.3e-16  # the rounding of as many additions
+    best = Best(cards, weights, np.zeros(1, np.int64), slack)
     if left == 0:
-        return offer(cards, weights, found, 0.0, taken, total), -np.inf, True
+        offer(best, taken, total)
+        return best.num[0], -np.inf, True
     own, index = np.empty(m), np.empty(m, np.int64)  # index: heaviest first, then as they come
     for i in range(m):
         own[i] = node[position[i]]
@@ -153,8 +155,6 @@ def search_nodes(graph, node, must, held, position, m, left, group, cap, deadlin
     for i in range(m):
         place[i] = position[index[i]]
         value[i] = own[index[i]]
-    slack = scale * (size + 8) * 2.3e-16  # the rounding of as many additions
-
     num_words = (m + 63) >> 6
     label, room = binding_groups(group, cap, must, held, place, m, left)
     group_bits = members(label, len(room), m, num_words)
@@ -174,9 +174,9 @@ def search_nodes(graph, node, must, held, position, m, left, group, cap, deadlin
     while depth >= 0:
         need = left - depth
         total = sums[depth]
-        bar = weights[n - 1] if found == n else -np.inf
+        bar = bar_of(best)
         bound = total + heaviest(rest[depth], value, need)
-        plain_steps = PLAIN_STEPS if found > 0 else PLAIN_STEPS_WITHOUT_CARD
+        plain_steps = PLAIN_STEPS if best.num[0] > 0 else PLAIN_STEPS_WITHOUT_CARD
         if bound > bar - slack and need > 2 and steps > plain_steps:
             if not all_built:
                 for i in range(m):
@@ -190,9 +190,7 @@ def search_nodes(graph, node, must, held, position, m, left, group, cap, deadlin
             num, needed = among_equals(
                 rest[depth], value, index, need, bar - slack - total, slack, taken, depth, others
             )
-            hopeless = comes_too_late(
-                taken, depth + needed, others, num, need - needed, cards[n - 1], scratch
-            )
+            hopeless = comes_too_late(taken, depth + needed, others, num, need - needed, cards[-1], scratch)
         if hopeless or bound == -np.inf:
             depth -= 1
             if depth >= 0:
@@ -204,7 +202,7 @@ def search_nodes(graph, node, must, held, position, m, left, group, cap, deadlin
         if need == 1:
             for k in range(left):
                 card[k] = taken[k]
-            found = offer(cards, weights, found, slack, card, total + value[i])
+            offer(best, card, total + value[i])
             continue
         steps += 1
         if steps % 256 == 0 and seconds() > deadline:
@@ -213,7 +211,7 @@ def search_nodes(graph, node, must, held, position, m, left, group, cap, deadlin
                 if d == depth:
                     rest[d, i >> 6] |= ONE << np.uint64(i & 63)
                 bound = max(bound, sums[d] + heaviest(rest[d], value, left - d))
-            return found, bound, False
+            return best.num[0], bound, False
         if not built[i]:
             join_row(graph, place, m, label, room, group_bits, i, rows[i])
             built[i] = True
@@ -223,4 +221,4 @@ def search_nodes(graph, node, must, held, position, m, left, group, cap, deadlin
         picks[depth] = i
         depth += 1
         sums[depth] = total + value[i]
-    return found, weights[n - 1] if found == n else -np.inf, True
+    return best.num[0], bar_of(best), True

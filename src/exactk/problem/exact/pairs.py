@@ -1,199 +1,258 @@
 """Branch and bound for the cards with the largest sum of node weights and pair weights.
 
-Knows the small problem of `clique_setup.py` as one matrix: `pairs[i, j]`, -inf where i and j may not share a card.
-`docs/decisions/0002-exact-engine.md` says what else was tried.
+Knows who is open at each level and what they can be worth from `levels.py`, and no rules but pairs and caps.
+`docs/decisions/0002-exact-engine.md` and `0019-briefs.md` say what else was tried.
 """
 
 from __future__ import annotations
 
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import compiled, seconds
+from exactk.problem.exact.bits import compiled_inside, compiled_within, seconds
 from exactk.problem.exact.exists import FOUND, NONE, find_any
+from exactk.problem.exact.levels import (
+    ADDS,
+    HOPE,
+    OPEN,
+    ORDER,
+    PAD,
+    ROWS,
+    WORK,
+    beside,
+    descend,
+    first_matrix,
+    keep_open,
+    levels_of,
+    reaches,
+    row_at,
+    take_worthiest,
+    tighten,
+    top_worths,
+    who_is,
+)
 from exactk.problem.exact.matrix import is_bad, pair_matrix
-from exactk.problem.exact.partners import sort_falling, tighten, top_sum
-from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, comes_too_late, offer
-from exactk.problem.exact.setup import binding_groups, count_in, members, put_back
-from exactk.problem.exact.start import STARTS, STARTS_WHEN_LONG, greedy_starts
+from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, Best, bar_of, comes_too_late, offer
+from exactk.problem.exact.setup import count_in, is_full, members, overflows, put_back, small_of
+from exactk.problem.exact.start import SHARE, good_card, wander
 
-LONG = 2048  # steps after which a search counts as long
+LOOK_EVERY = 50_000  # numbers looked at between looks at the clock: some ten microseconds
+BETTER_FROM = (
+    500_000  # numbers looked at before a better card is sought, and again when they are four times as many
+)
 
 
-@compiled
+class Path(NamedTuple):
+    """Where a search stands, by depth."""
+
+    num: np.ndarray  # how many are open
+    sums: np.ndarray  # what the card begun weighs
+    costs: np.ndarray  # what broken preferences will cost it at least
+    picks: np.ndarray
+    card: np.ndarray  # scratch
+    scratch: np.ndarray
+
+
+@compiled_within
 @no_type_check
-def overflows(label, room, used, i, j):
-    """Whether i and j together are one too many for a group."""
-    for c in range(label.shape[0]):
-        g = label[c, i]
-        if g >= 0 and g == label[c, j] and used[g] + 2 > room[g]:
-            return True
-    return False
+def path_of(left):
+    """Before the first of `left` picks."""
+    return Path(
+        np.zeros(left, np.int64), np.zeros(left), np.zeros(left), np.empty(left, np.int64), np.empty(left, np.int64),
+        np.empty(left + 1, np.int64),
+    )  # fmt: skip
 
 
-@compiled
+@compiled_inside
 @no_type_check
-def offer_last_two(
-    pairs, label, room, used, names, gain, num, total, slack, taken, cards, weights, found, card
-):  # fmt: skip
-    """Complete what is taken with every allowed pair that may be among the best; returns how many cards are held."""
-    n = len(weights)
+def offer_last_two(levels, d, num, small, total, picks, best, card):
+    """Complete the picks with every allowed pair of what is open at depth d that may be among the best."""
     size = len(card)
-    low = weights[n - 1] - slack if found == n else -np.inf
+    low = bar_of(best) - best.slack
+    heap, values, names = levels.heap, levels.values, levels.names
     for x in range(num - 1):
-        row = pairs[names[x]]
-        base = total + gain[x]
+        a = names[OPEN, d, x]
+        at = row_at(levels, d, a)
+        base = total + values[ADDS, d, a]
+        if not reaches(levels, d, a, low - base):
+            continue
         for y in range(x + 1, num):
-            weight = base + gain[y] + row[names[y]]
-            if weight > low and not overflows(label, room, used, names[x], names[y]):
-                for k in range(size - 2):
-                    card[k] = taken[k]
-                card[size - 2] = names[x]
-                card[size - 1] = names[y]
-                found = offer(cards, weights, found, slack, card, weight)
-                low = weights[n - 1] - slack if found == n else -np.inf
-    return found
+            b = names[OPEN, d, y]
+            weight = base + values[ADDS, d, b] + heap[at + b]
+            if weight > low:
+                i, j = who_is(levels, d, a), who_is(levels, d, b)
+                if not overflows(small, i, j):
+                    for k in range(size - 2):
+                        card[k] = picks[k]
+                    card[size - 2] = i
+                    card[size - 1] = j
+                    offer(best, card, weight)
+                    low = bar_of(best) - best.slack
 
 
-@compiled
+@compiled_inside
 @no_type_check
-def offer_picks(picks, weight, slack, cards, weights, found, card):
-    """Offer a copy of the picks, which are left as they are; returns how many cards are held."""
-    for k in range(len(picks)):
-        card[k] = picks[k]
-    return offer(cards, weights, found, slack, card, weight)
+def come_too_late(levels, d, num, picks, num_picks, left, last, scratch):
+    """Whether no card of the picks and `left` of what is open at depth d comes before the card `last`."""
+    for x in range(num):
+        levels.names[ORDER, 0, x] = who_is(levels, d, levels.names[OPEN, d, x])
+    return comes_too_late(picks, num_picks, levels.names[ORDER, 0], num, left, last, scratch)
 
 
-@compiled
+@compiled_inside
 @no_type_check
-def most_beside(pairs, names, gain, spare, start, num, need, hopes, top):
-    """The most that `need` picks can add, the first of them names[start] or later, the others after the first."""
-    most = -np.inf
-    for x in range(start, num):
-        for y in range(x + 1, num):
-            hopes[y - x - 1] = gain[y] + pairs[names[x], names[y]] + spare[y]
-        most = max(most, gain[x] + top_sum(hopes, num - x - 1, need - 1, top))
-    return most
+def bound_of_rest(levels, depth, path):
+    """The most that any card in the open branches of all levels may weigh, each with its own best first pick."""
+    bound, left = -np.inf, len(path.picks)
+    for d in range(depth + 1):
+        num, need, sums = path.num[d], left - d, path.sums[d] - path.costs[d]
+        while num >= need and sums + top_worths(levels, d, num, need) > bound:
+            c = take_worthiest(levels, d, num)
+            num -= 1
+            most, _ = beside(levels, d, c, need - 1, HOPE, d)
+            bound = max(bound, sums + levels.values[ADDS, d, c] + most)
+    return bound
 
 
-@compiled
+@compiled_inside
 @no_type_check
-def branch(pairs, label, room, first_gain, total, slack, deadline, left, cards, weights, found):
-    """Search all cards of three picks or more; returns (how many are held, bound on the unsearched, whether all was).
+def drop_full(levels, d, num, small):
+    """Close who is of a group that is full now; returns how many stay."""
+    stay = 0
+    for x in range(num):
+        y = levels.names[OPEN, d, x]
+        if not is_full(small, who_is(levels, d, y)):
+            levels.names[OPEN, d, stay] = y
+            stay += 1
+    keep_open(levels, d, stay)
+    return stay
 
-    At each level the candidates are sorted by falling worth and picked in turn, each beside those after it.
+
+@compiled_inside
+@no_type_check
+def branch(levels, pairs, first_adds, small, total, deadline, best, path):
+    """Search all cards of three picks or more; returns (a bound on what was not searched, whether all was).
+
+    At each level the candidates are picked by falling worth, each beside those left.
     """
-    m = len(first_gain)
-    n = len(weights)
-    names = np.empty((left, m), np.int64)
-    gain, worth, spare = np.empty((left, m)), np.empty((left, m)), np.empty((left, m))
-    num, cursor = np.zeros(left, np.int64), np.zeros(left, np.int64)
-    sums, rests = np.empty(left), np.empty(left)
-    partner, strength = np.empty((m, m), np.int32), np.empty((m, m))
-    degree, scans = np.full(m, -1, np.int64), np.zeros(m, np.int64)
-    inside, hopes, new_gain = np.zeros(m), np.empty(m), np.empty(m)
-    order, scratch, merged = np.empty(m, np.int64), np.empty(m), np.empty(left + 1, np.int64)
-    used, picks, trial = np.zeros(len(room), np.int64), np.empty(left, np.int64), np.empty(left, np.int64)
-    card, top = np.empty(left, np.int64), np.empty(left + 1)
-    for i in range(m):
-        names[0, i] = i
-        gain[0, i] = first_gain[i]
-    num[0], sums[0], rests[0] = m, total, np.inf
+    left, values, shape = levels.shape.shape[1], levels.values, levels.shape
+    num, sums, picks = path.num, path.sums, path.picks
+    card, scratch, last = path.card, path.scratch, best.cards[len(best.cards) - 1]
+    look_at, better_at = LOOK_EVERY, BETTER_FROM
+    num[0], sums[0] = shape[ROWS, 0], total
     depth = 0
     entering = True
-    steps = 0
     while depth >= 0:
         need = left - depth
         total = sums[depth]
-        bar = weights[n - 1] if found == n else -np.inf
-        low, high = bar - slack, bar + slack
+        low, high = bar_of(best) - best.slack, bar_of(best) + best.slack
         if entering:
             entering = False
-            cursor[depth] = 0
-            num[depth], most = tighten(
-                pairs, partner, strength, degree, scans, inside, names[depth], gain[depth], worth[depth],
-                spare[depth], num[depth], need, total, rests[depth], low, top,
-            )  # fmt: skip
-            sort_falling(names[depth], gain[depth], worth[depth], spare[depth], num[depth], order, scratch)
-        start = cursor[depth]
-        bound = total
-        for k in range(start, start + need):
-            bound += worth[depth, k] if k < num[depth] else -np.inf
+            num[depth] = tighten(levels, depth, num[depth], need, low - total)
+        most = total + top_worths(levels, depth, num[depth], need) if num[depth] >= need else -np.inf
         # "Not above" and not "at most": a sum that is no number ends the branch, too.
-        if not bound > low or (
-            bound <= high
-            and comes_too_late(
-                picks, depth, names[depth, start:], num[depth] - start, need, cards[n - 1], merged
-            )
+        if not most > low or (
+            most <= high and come_too_late(levels, depth, num[depth], picks, depth, need, last, scratch)
         ):
             depth -= 1
             if depth >= 0:
-                put_back(picks[depth], label, used)
+                put_back(picks[depth], small.label, small.used)
             continue
-        steps += 1
-        if steps == LONG and n == 1:
-            start_sum = greedy_starts(
-                pairs, label, room, first_gain, slack, STARTS, STARTS_WHEN_LONG, deadline, trial
-            )
-            if start_sum > -np.inf:
-                found = offer_picks(trial, sums[0] + start_sum, slack, cards, weights, found, card)
+        shape[WORK, 0] += PAD
+        if shape[WORK, 0] > look_at:
+            look_at = shape[WORK, 0] + LOOK_EVERY
+            if seconds() > deadline:
+                return max(bar_of(best), bound_of_rest(levels, depth, path)), False
+        if shape[WORK, 0] > better_at and len(best.weights) == 1 and best.num[0] == 1:
+            better_at *= 4
+            offer_better(levels, pairs, first_adds, small, sums[0], deadline, best)
             continue
-        if steps % 64 == 0 and seconds() > deadline:
-            bound = bar
-            for d in range(depth + 1):
-                over = most_beside(
-                    pairs, names[d], gain[d], spare[d], cursor[d], num[d], left - d, hopes, top
-                )
-                bound = max(bound, sums[d] + over)
-            return found, bound, False
-        cursor[depth] = start + 1
-        i = names[depth, start]
-        picks[depth] = i
-        beside = num[depth] - start - 1
-        total += gain[depth, start]
-        for y in range(beside):
-            j = names[depth, start + 1 + y]
-            new_gain[y] = gain[depth, start + 1 + y] + pairs[i, j]
-            hopes[y] = new_gain[y] + spare[depth, start + 1 + y]
-        for c in range(label.shape[0]):
-            g = label[c, i]
-            if g >= 0 and used[g] + 1 >= room[g]:
-                for y in range(beside):
-                    if label[c, names[depth, start + 1 + y]] == g:
-                        hopes[y] = -np.inf
-        most = top_sum(hopes, beside, need - 1, top)
+        c = take_worthiest(levels, depth, num[depth])
+        num[depth] -= 1
+        picks[depth] = who_is(levels, depth, c)
+        total += values[ADDS, depth, c]
+        most, least = beside(levels, depth, c, need - 1, HOPE, depth)
         if not total + most > low or (
             total + most <= high
-            and comes_too_late(
-                picks, depth + 1, names[depth, start + 1 :], beside, need - 1, cards[n - 1], merged
-            )
+            and come_too_late(levels, depth, num[depth], picks, depth + 1, need - 1, last, scratch)
         ):
             continue
-        rest = most - top[need - 2]
-        stay = 0
-        for y in range(beside):
-            if total + hopes[y] + rest > low:
-                names[depth + 1, stay] = names[depth, start + 1 + y]
-                gain[depth + 1, stay] = new_gain[y]
-                stay += 1
+        stay = descend(levels, depth, c, num[depth], low - total - (most - least), HOPE, depth)
         if stay < need - 1:
             continue
-        count_in(i, label, used)
+        count_in(picks[depth], small.label, small.used)
+        if small.label.shape[0] > 0:
+            stay = drop_full(levels, depth + 1, stay, small)
         if need == 3:
-            found = offer_last_two(
-                pairs, label, room, used, names[depth + 1], gain[depth + 1], stay, total, slack, picks,
-                cards, weights, found, card,
-            )  # fmt: skip
-            put_back(i, label, used)
+            offer_last_two(levels, depth + 1, stay, small, total, picks, best, card)
+        if need == 3 or stay < need - 1:
+            put_back(picks[depth], small.label, small.used)
             continue
         depth += 1
-        num[depth], sums[depth], rests[depth] = stay, total, rest
+        num[depth], sums[depth] = stay, total
         entering = True
-    return found, weights[n - 1] if found == n else -np.inf, True
+    return bar_of(best), True
 
 
-@compiled
+@compiled_within
+@no_type_check
+def offer_better(levels, pairs, first_adds, small, total, deadline, best):
+    """Spend a share of the work so far on a card better than the best one."""
+    left = levels.shape.shape[1]  # cards have room for what must be held, too
+    picks, card = best.cards[0, :left].copy(), np.empty(left, np.int64)
+    moves = levels.shape[WORK, 0] // (SHARE * len(picks) * len(pairs)) + len(picks)
+    start = sum_of(pairs, first_adds, picks)
+    wander(pairs, small, first_adds, best.slack, start, picks, moves, moves, deadline)
+    offer_picks(picks, total + sum_of(pairs, first_adds, picks), best, card)
+
+
+@compiled_within
+@no_type_check
+def offer_picks(picks, weight, best, card):
+    """Offer a copy of the picks, which are left as they are."""
+    for k in range(len(picks)):
+        card[k] = picks[k]
+    offer(best, card, weight)
+
+
+@compiled_within
+@no_type_check
+def sum_of(pairs, first_adds, picks):
+    """What these candidates add to a card."""
+    total = 0.0
+    for k in range(len(picks)):
+        total += first_adds[picks[k]]
+        for other in range(k):
+            total += pairs[picks[k], picks[other]]
+    return total
+
+
+@compiled_within
+@no_type_check
+def add_up(node, pair, must, held, position, m, first_adds, fault):
+    """(sum of what must be held, its size), and what every candidate adds to it; (NaN, 0) at a bad pair weight."""
+    total, scale = 0.0, 0.0
+    for k in range(held):
+        adds = node[must[k]]
+        for e in range(k):
+            adds += pair[must[k], must[e]]
+            if is_bad(pair, must[k], must[e]):
+                fault[0], fault[1] = must[k], must[e]
+                return np.nan, 0.0
+        total += adds
+        scale += abs(adds)
+    for i in range(m):
+        first_adds[i] = node[position[i]]
+        for k in range(held):
+            first_adds[i] += pair[position[i], must[k]]
+            if is_bad(pair, position[i], must[k]):
+                fault[0], fault[1] = position[i], must[k]
+                return np.nan, 0.0
+    return total, scale
+
+
+@compiled_within
 @no_type_check
 def search_pairs(
     graph, node, pair, must, held, position, m, left, group, cap, deadline, cards, weights, fault
@@ -203,82 +262,53 @@ def search_pairs(
     A card is written as the places of its picks in `position`, without what must be held. A pair weight that is not
     finite or not symmetric is named in `fault`, and so is the largest where sums could overflow: nothing is searched.
     """
-    size = held + left
-    found = np.int64(0)
-    slack = 0.0
-    card = np.empty(left, np.int64)
-    total, scale, largest_gain = 0.0, 0.0, 0.0
-    first_gain = np.empty(m)
-    for k in range(held):
-        gain = node[must[k]]
-        for e in range(k):
-            gain += pair[must[k], must[e]]
-            if is_bad(pair, must[k], must[e]):
-                fault[0], fault[1] = must[k], must[e]
-                return 0, 0.0, False
-        total += gain
-        scale += abs(gain)
-    for i in range(m):
-        first_gain[i] = node[position[i]]
-        for k in range(held):
-            first_gain[i] += pair[position[i], must[k]]
-            if is_bad(pair, position[i], must[k]):
-                fault[0], fault[1] = position[i], must[k]
-                return 0, 0.0, False
-    if left == 0:
-        if not scale <= LARGEST_SUM:
-            fault[0], fault[1] = 0, TOO_LARGE
-            return 0, 0.0, False
-        return offer(cards, weights, found, slack, card, total), -np.inf, True
-    label, room = binding_groups(group, cap, must, held, position, m, left)
-    pairs = np.empty((m, m))
-    largest = pair_matrix(graph, pair, position, m, label, room, pairs, fault)
-    if np.isnan(largest):
+    num = np.zeros(1, np.int64)
+    card, first_adds = np.empty(left, np.int64), np.empty(m)
+    total, scale = add_up(node, pair, must, held, position, m, first_adds, fault)
+    if np.isnan(total) and fault[0] >= 0:
         return 0, 0.0, False
-    for i in range(m):
-        largest_gain = max(largest_gain, abs(first_gain[i]))
-    scale += left * largest_gain + left * (left - 1) / 2 * largest
+    heap, pairs = first_matrix(m if left > 0 else 0)
+    small = small_of(group, cap, must, held, position, m, left)
+    largest, largest_add = 0.0, 0.0
+    if left > 0:
+        largest = pair_matrix(graph, pair, position, m, small.label, small.room, pairs, fault)
+        if np.isnan(largest):
+            return 0, 0.0, False
+    for i in range(m if left > 0 else 0):
+        largest_add = max(largest_add, abs(first_adds[i]))
+    scale += left * largest_add + left * (left - 1) / 2 * largest
     if not scale <= LARGEST_SUM:
         fault[0], fault[1] = 0, TOO_LARGE
         return 0, 0.0, False
-    slack = scale * (size * size + 8) * 2.3e-16  # the rounding of as many additions
-    if left == 1:
-        for i in range(m):
-            card[0] = i
-            found = offer(cards, weights, found, slack, card, total + first_gain[i])
-        return found, weights[-1] if found == len(weights) else -np.inf, True
-    if left == 2:
-        used, names = np.zeros(len(room), np.int64), np.empty(m, np.int64)
-        for i in range(m):
-            names[i] = i
-        found = offer_last_two(
-            pairs, label, room, used, names, first_gain, m, total, slack, card, cards, weights, found,
-            card,
-        )  # fmt: skip
-        return found, weights[-1] if found == len(weights) else -np.inf, True
-    picks = np.empty(left, np.int64)
-    start = -np.inf
-    if len(weights) == 1:
-        start = greedy_starts(pairs, label, room, first_gain, slack, 0, STARTS, deadline, picks)
-    if start == -np.inf:
-        group_bits = members(label, len(room), m, (m + 63) >> 6)
-        status = find_any(graph, position, m, left, label, room, group_bits, deadline, picks)
+    size = held + left
+    best = Best(cards, weights, num, scale * (size * size + 8) * 2.3e-16)  # the rounding of as many additions
+    if left < 3:
+        offer_few(heap, first_adds, small, largest, total, best, card)
+        return num[0], bar_of(best) if left > 0 else -np.inf, True
+    status = FOUND
+    if len(weights) > 1 or not good_card(pairs, small, first_adds, best.slack, deadline, card):
+        group_bits = members(small.label, len(small.room), m, (m + 63) >> 6)
+        status = find_any(graph, position, m, left, small.label, small.room, group_bits, deadline, card)
         if status == NONE:
             return 0, -np.inf, True
-        if status == FOUND:
-            start = sum_of(pairs, first_gain, picks)
-    if start > -np.inf and len(weights) == 1:
-        found = offer_picks(picks, total + start, slack, cards, weights, found, card)
-    return branch(pairs, label, room, first_gain, total, slack, deadline, left, cards, weights, found)
+    if status == FOUND and len(weights) == 1:
+        offer_picks(card, total + sum_of(pairs, first_adds, card), best, np.empty(left, np.int64))
+    levels = levels_of(heap, first_adds, largest, False, left)
+    bound, complete = branch(levels, pairs, first_adds, small, total, deadline, best, path_of(left))
+    return num[0], bound, complete
 
 
-@compiled
+@compiled_within
 @no_type_check
-def sum_of(pairs, first_gain, picks):
-    """What these candidates add to a card."""
-    total = 0.0
-    for k in range(len(picks)):
-        total += first_gain[picks[k]]
-        for other in range(k):
-            total += pairs[picks[k], picks[other]]
-    return total
+def offer_few(heap, first_adds, small, largest, total, best, card):
+    """Offer all cards of two picks, one, or none."""
+    left = len(card)
+    if left == 0:
+        offer(best, card, total)
+    if left == 1:
+        for i in range(len(first_adds)):
+            card[0] = i
+            offer(best, card, total + first_adds[i])
+    if left == 2:
+        levels = levels_of(heap, first_adds, largest, False, left)
+        offer_last_two(levels, 0, len(first_adds), small, total, np.empty(0, np.int64), best, card)

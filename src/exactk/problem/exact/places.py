@@ -9,12 +9,12 @@ from typing import no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import ONE, compiled, lowest_bit
+from exactk.problem.exact.bits import ONE, compiled_within, lowest_bit
 
 NOBODY = np.uint64(0)
 
 
-@compiled
+@compiled_within
 @no_type_check
 def seat(mask, owner, parent, queue):
     """Find a place for one more item that may stand in `mask`, moving others along; False where there is none.
@@ -51,7 +51,7 @@ def seat(mask, owner, parent, queue):
     return False
 
 
-@compiled
+@compiled_within
 @no_type_check
 def cheapest_assignment(cost, price, partner):
     """Rows each to a column of their own at the least total cost; fills `price` (of rows) and `partner` (of columns).
@@ -97,7 +97,7 @@ def cheapest_assignment(cost, price, partner):
             column = back
 
 
-@compiled
+@compiled_within
 @no_type_check
 def best_order(worth, may, order):
     """Items into places by falling total worth, whoever stands beside whom; -inf where they do not fit.
@@ -128,7 +128,7 @@ def best_order(worth, may, order):
     return total
 
 
-@compiled
+@compiled_within
 @no_type_check
 def best_row(worth, may, follows, order):
     """The same where neighbours matter: item j may stand right after i only with `follows[i, j]`."""
@@ -169,7 +169,7 @@ def best_row(worth, may, follows, order):
     return total
 
 
-@compiled
+@compiled_within
 @no_type_check
 def may_line_up(may, follows, num, size, reach):
     """Whether these items may stand in some of `size` places, everyone between them unknown: a necessary condition.

@@ -11,7 +11,7 @@ from typing import no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import ONE, compiled
+from exactk.problem.exact.bits import ONE, compiled_within
 from exactk.problem.exact.partners import top_sum
 from exactk.problem.exact.places import cheapest_assignment
 
@@ -19,7 +19,7 @@ ROUNDS = 60
 PATIENCE = 4  # rounds without a better bound before steps are halved
 
 
-@compiled
+@compiled_within
 @no_type_check
 def at_price(worth, may, price):
     """The most an item is worth in any place it may stand in, less what the place costs."""
@@ -30,7 +30,7 @@ def at_price(worth, may, price):
     return most
 
 
-@compiled
+@compiled_within
 @no_type_check
 def place_prices(worth, may, held_may, hope, price):
     """Prices of places by the best assignment of candidates, each with `hope` for what its place does not decide.
@@ -63,7 +63,7 @@ def place_prices(worth, may, held_may, hope, price):
         price[s] -= shift
 
 
-@compiled
+@compiled_within
 @no_type_check
 def row_prices(w, row_sums, hope, left, target, price):
     """Prices of rows by subgradient steps on the bound of the root; nothing is searched."""
@@ -128,7 +128,7 @@ def row_prices(w, row_sums, hope, left, target, price):
     return least
 
 
-@compiled
+@compiled_within
 @no_type_check
 def rows_exclude(w, row_sums, left):
     """Whether prices prove that no `left` candidates keep all rows: items worth nothing would come to less."""

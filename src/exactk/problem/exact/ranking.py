@@ -6,9 +6,11 @@ Weights within `slack` of each other, what rounding can do to a sum, count as eq
 
 from __future__ import annotations
 
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
-from exactk.problem.exact.bits import compiled
+import numpy as np
+
+from exactk.problem.exact.bits import compiled_inside
 
 LARGEST_SUM = (
     1e300  # of the sizes of all weights on a card: bounds are sums of several such, and must stay finite
@@ -18,7 +20,7 @@ TOO_LARGE = (
 )  # in place of a second position, where a fault is reported: no single weight is bad, their sum is
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def comes_before(card, other):
     """Whether one ascending card precedes another in dictionary order: [0, 5] before [1, 2]."""
@@ -28,10 +30,27 @@ def comes_before(card, other):
     return False
 
 
-@compiled
+class Best(NamedTuple):
+    """The best cards found so far, best first."""
+
+    cards: np.ndarray  # n, picks: ascending
+    weights: np.ndarray  # n
+    num: np.ndarray  # 1: how many there are
+    slack: float
+
+
+@compiled_inside
 @no_type_check
-def offer(cards, weights, found, slack, card, weight):
-    """Sort `card` and put it in its place among the best; returns how many are held now."""
+def bar_of(best):
+    """The weight a card must reach to be among the best: -inf until there are as many as asked for."""
+    n = len(best.weights)
+    return best.weights[n - 1] if best.num[0] == n else -np.inf
+
+
+@compiled_inside
+@no_type_check
+def offer(best, card, weight):
+    """Sort `card` and put it in its place among the best."""
     size = len(card)
     for k in range(1, size):
         moving = card[k]
@@ -40,26 +59,26 @@ def offer(cards, weights, found, slack, card, weight):
             card[at] = card[at - 1]
             at -= 1
         card[at] = moving
-    n = len(weights)
+    n, found = len(best.weights), best.num[0]
     at = found
     while at > 0:
-        ahead = weight - weights[at - 1]
-        if not (ahead > slack or (ahead >= -slack and comes_before(card, cards[at - 1]))):
+        ahead = weight - best.weights[at - 1]
+        if not (ahead > best.slack or (ahead >= -best.slack and comes_before(card, best.cards[at - 1]))):
             break
         at -= 1
     if at == n:
-        return found
+        return
     for k in range(min(found, n - 1), at, -1):
-        weights[k] = weights[k - 1]
+        best.weights[k] = best.weights[k - 1]
         for e in range(size):
-            cards[k, e] = cards[k - 1, e]
-    weights[at] = weight
+            best.cards[k, e] = best.cards[k - 1, e]
+    best.weights[at] = weight
     for e in range(size):
-        cards[at, e] = card[e]
-    return min(found + 1, n)
+        best.cards[at, e] = card[e]
+    best.num[0] = min(found + 1, n)
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def comes_too_late(taken, num_taken, others, num_others, left, last, scratch):
     """Whether every card made of all `taken` and `left` of the `others` comes no earlier than the card `last`.

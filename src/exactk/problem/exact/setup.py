@@ -5,14 +5,32 @@ Knows no weights and does no searching. Candidates are renumbered 0..m-1; `posit
 
 from __future__ import annotations
 
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import ONE, compiled, falling_order
+from exactk.problem.exact.bits import ONE, compiled, compiled_inside, compiled_within, falling_order
 
 
-@compiled
+class Small(NamedTuple):
+    """One request reduced: m candidates, and the groups that can still overflow."""
+
+    must: np.ndarray  # positions the card has to hold
+    position: np.ndarray  # m: where candidate i stood
+    label: np.ndarray  # C m: the number of its group, -1 none
+    room: np.ndarray  # how many more may join each group
+    used: np.ndarray  # how many have
+
+
+@compiled_within
+@no_type_check
+def small_of(group, cap, must, held, position, m, left):
+    """The small problem of what `open_candidates` found, for `left` more picks."""
+    label, room = binding_groups(group, cap, must, held, position, m, left)
+    return Small(must[:held], position[:m], label, room, np.zeros(len(room), np.int64))
+
+
+@compiled_within
 @no_type_check
 def open_candidates(graph, present, size, pinned, chosen, group, cap, must, position):
     """Fill `must` (positions the card has to hold) and `position` (those that may join all of them).
@@ -50,7 +68,7 @@ def open_candidates(graph, present, size, pinned, chosen, group, cap, must, posi
     return held, num_open
 
 
-@compiled
+@compiled_within
 @no_type_check
 def room_left(group, cap, must, held, p):
     """How many more of p's group a cap lets in, given what is held; plenty where it does not count p."""
@@ -63,7 +81,7 @@ def room_left(group, cap, must, held, p):
     return np.int64(cap) - taken
 
 
-@compiled
+@compiled_within
 @no_type_check
 def binding_groups(group, cap, must, held, position, m, left):
     """Number the groups that can still overflow: (label [C, m], -1 = none; room [G], how many more may join each).
@@ -96,7 +114,7 @@ def binding_groups(group, cap, must, held, position, m, left):
     return label, room[:num_labels]
 
 
-@compiled
+@compiled_within
 @no_type_check
 def members(label, num_labels, m, num_words):
     """The candidates of each numbered group as a set of bits [G, words]."""
@@ -108,7 +126,7 @@ def members(label, num_labels, m, num_words):
     return bits
 
 
-@compiled
+@compiled_within
 @no_type_check
 def join_row(graph, position, m, label, room, group_bits, i, row):
     """Fill `row` with the candidates that may share a card with i; a group with room for one is a set of rivals."""
@@ -136,7 +154,7 @@ def all_rows(graph, position, m, label, room, group_bits):
     return rows
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def take(i, label, room, used, group_bits, rest):
     """Count i in its groups and strike those that are now full from `rest`."""
@@ -149,7 +167,7 @@ def take(i, label, room, used, group_bits, rest):
                     rest[w] &= ~group_bits[g, w]
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def count_in(i, label, used):
     """Count i in its groups."""
@@ -158,7 +176,7 @@ def count_in(i, label, used):
             used[label[c, i]] += 1
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def put_back(i, label, used):
     """Undo `take` or `count_in`."""
@@ -167,7 +185,29 @@ def put_back(i, label, used):
             used[label[c, i]] -= 1
 
 
-@compiled
+@compiled_inside
+@no_type_check
+def is_full(small, i):
+    """Whether one of i's groups has no room left."""
+    for c in range(small.label.shape[0]):
+        g = small.label[c, i]
+        if g >= 0 and small.used[g] >= small.room[g]:
+            return True
+    return False
+
+
+@compiled_inside
+@no_type_check
+def overflows(small, i, j):
+    """Whether i and j together are one too many for a group."""
+    for c in range(small.label.shape[0]):
+        g = small.label[c, i]
+        if g >= 0 and g == small.label[c, j] and small.used[g] + 2 > small.room[g]:
+            return True
+    return False
+
+
+@compiled_inside
 @no_type_check
 def ascend(card, size):
     """Sort a card's positions."""

@@ -9,7 +9,7 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import compiled
+from exactk.problem.exact.bits import compiled_inside, compiled_within
 from exactk.problem.exact.places import may_line_up, seat
 
 ENDLESS = np.int64(2**62)
@@ -36,6 +36,8 @@ class Wants(NamedTuple):
     follows: np.ndarray  # N N, or 0 0
     low: np.ndarray  # M scratch: the least and the most a row can come to
     high: np.ndarray
+    smallest: np.ndarray  # K scratch: a row's smallest and largest entries
+    largest: np.ndarray
     fresh: np.ndarray  # V scratch: values that could still be added
     seen: np.ndarray  # V codes scratch
     full: np.ndarray  # scratch: members of a capped group
@@ -45,15 +47,16 @@ class Wants(NamedTuple):
     reach: np.ndarray  # scratch of `may_line_up`
 
 
-@compiled
+@compiled_within
 @no_type_check
-def local_codes(value, must, held, position, m):
-    """Values of a variety row numbered from 0: (of candidates [m], of what is held [held], how many)."""
+def local_codes(value, small):
+    """Values of a variety row numbered from 0: (of candidates [m], of what is held [held])."""
+    held, m = len(small.must), len(small.position)
     code, held_code = np.full(m, -1, np.int64), np.full(held, -1, np.int64)
     known = np.empty(held + m, np.int64)
     num = 0
     for k in range(held + m):
-        here = value[must[k]] if k < held else value[position[k - held]]
+        here = value[small.must[k]] if k < held else value[small.position[k - held]]
         if here < 0:
             continue
         at = 0
@@ -66,32 +69,29 @@ def local_codes(value, must, held, position, m):
             held_code[k] = at
         else:
             code[k - held] = at
-    return code, held_code, num
+    return code, held_code
 
 
-@compiled
+@compiled_within
 @no_type_check
-def wants_of(
-    coefficient, lower, upper, row_of, value, least, value_of, worth, once, eligible, follows,
-    must, held, position, m, left, num_labels, row_sums,
-):  # fmt: skip
-    """Lay out what is wanted; `row_sums` [M] gets the sums of what is held."""
+def wants_of(brief, b, small, left, row_sums):
+    """Lay out what request b wants; `row_sums` [M] gets the sums of what is held."""
+    held, m = len(small.must), len(small.position)
     size = held + left
-    M, V, S = len(lower), len(least), eligible.shape[0]
+    M, V, S = brief.lower.shape[1], brief.least.shape[1], brief.eligible.shape[1]
     near = np.zeros((M, m), np.int64)
     for r in range(M):
         row_sums[r] = 0
         for k in range(held):
-            row_sums[r] += coefficient[r, must[k]]
+            row_sums[r] += brief.coefficient[b, r, small.must[k]]
         for i in range(m):
-            near[r, i] = coefficient[r, position[i]]
+            near[r, i] = brief.coefficient[b, r, small.position[i]]
     code = np.full((V, m), -1, np.int64)
     wear, seen = np.zeros((V, held + m + 1), np.int64), np.zeros((V, held + m + 1), np.int64)
     distinct = np.zeros(V, np.int64)
     for v in range(V):
-        own, of_held, _ = local_codes(value[v], must, held, position, m)
-        for i in range(m):
-            code[v, i] = own[i]
+        own, of_held = local_codes(brief.value[b, v], small)
+        code[v] = own
         for k in range(held):
             if of_held[k] >= 0:
                 distinct[v] += wear[v, of_held[k]] == 0
@@ -99,21 +99,23 @@ def wants_of(
     may, held_may = np.zeros(m, np.uint64), np.zeros(held, np.uint64)
     for s in range(min(size, S)):
         for i in range(m):
-            may[i] |= np.uint64(eligible[s, position[i]]) << np.uint64(s)
+            may[i] |= np.uint64(brief.eligible[b, s, small.position[i]]) << np.uint64(s)
         for k in range(held):
-            held_may[k] |= np.uint64(eligible[s, must[k]]) << np.uint64(s)
-    lines = follows.shape[0] > 0
-    beside = follows[0] if lines else np.empty((0, 0), np.bool_)
+            held_may[k] |= np.uint64(brief.eligible[b, s, small.must[k]]) << np.uint64(s)
+    lines = brief.follows.shape[1] > 0
+    beside = brief.follows[b, 0] if lines else np.empty((0, 0), np.bool_)
     reach = np.empty((1 << size if lines else 1, size + 1 if lines else 1), np.uint64)
+    K = max(size, 1)
     return Wants(
-        near, lower, upper, row_of, code, least, value_of, wear, distinct, worth, once, may, held_may, size, S > 0,
-        beside, np.empty(M, np.int64), np.empty(M, np.int64), np.empty(V, np.int64), seen,
-        np.zeros(num_labels, np.int64), np.zeros(max(size, 1), np.uint64), np.empty(max(size, 1), np.int64),
-        np.empty(max(size, 1), np.int64), reach,
+        near, brief.lower[b], brief.upper[b], brief.row_of[b], code, brief.least[b], brief.value_of[b], wear,
+        distinct, brief.worth[b], brief.once[b], may, held_may, size, S > 0, beside, np.empty(M, np.int64),
+        np.empty(M, np.int64), np.empty(K, np.int64), np.empty(K, np.int64), np.empty(V, np.int64), seen,
+        np.zeros(len(small.room), np.int64), np.zeros(K, np.uint64), np.empty(K, np.int64), np.empty(K, np.int64),
+        reach,
     )  # fmt: skip
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def extremes(row, names, num, need, least, most):
     """(least sum, most sum) of `need` of a row's entries; leaves the smallest and the largest in `least` and `most`."""
@@ -140,11 +142,12 @@ def extremes(row, names, num, need, least, most):
     return low, high
 
 
-@compiled
+@compiled_inside
 @no_type_check
-def keep_by_row(w, r, total, names, gain, num, need, least, most):
+def keep_by_row(w, r, total, names, open_, num, need):
     """Drop the candidates with which no choice keeps row r within its bounds; returns how many stay, -1 if too few."""
     row = w.coefficient[r]
+    least, most = w.smallest, w.largest
     low, high = extremes(row, names, num, need, least, most)
     w.low[r], w.high[r] = total + low, total + high
     if w.row_of[r] >= 0 or (total + low >= w.lower[r] and total + high <= w.upper[r]):
@@ -157,14 +160,14 @@ def keep_by_row(w, r, total, names, gain, num, need, least, most):
         value = row[names[x]]
         if value + others_most >= w.lower[r] and value + others_least <= w.upper[r]:
             names[stay] = names[x]
-            gain[stay] = gain[x]
+            open_[stay] = open_[x]
             stay += 1
     return stay if stay >= need else -1
 
 
-@compiled
+@compiled_inside
 @no_type_check
-def keep_by_variety(w, v, names, gain, num, need):
+def keep_by_variety(w, v, names, open_, num, need):
     """The same for a variety row: where every pick must bring a value not yet seen, only such picks stay."""
     code = w.code[v]
     fresh = 0
@@ -188,33 +191,33 @@ def keep_by_variety(w, v, names, gain, num, need):
         c = code[names[x]]
         if c >= 0 and w.wear[v, c] == 0:
             names[stay] = names[x]
-            gain[stay] = gain[x]
+            open_[stay] = open_[x]
             stay += 1
     return stay
 
 
-@compiled
+@compiled_inside
 @no_type_check
-def groups_suffice(w, label, room, used, names, num, need):
+def groups_suffice(w, small, names, num, need):
     """Whether the caps let in `need` of the candidates: each group as many as it has room for."""
-    for c in range(label.shape[0]):
+    for c in range(small.label.shape[0]):
         free = 0
         for x in range(num):
-            g = label[c, names[x]]
+            g = small.label[c, names[x]]
             if g < 0:
                 free += 1
             else:
                 w.full[g] += 1
-                free += w.full[g] <= room[g] - used[g]
+                free += w.full[g] <= small.room[g] - small.used[g]
         for x in range(num):
-            if label[c, names[x]] >= 0:
-                w.full[label[c, names[x]]] = 0
+            if small.label[c, names[x]] >= 0:
+                w.full[small.label[c, names[x]]] = 0
         if free < need:
             return False
     return True
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def places_suffice(w, picks, num_picks, names, num):
     """Whether all that is chosen has a place, and the candidates can fill the others."""
@@ -240,15 +243,16 @@ def places_suffice(w, picks, num_picks, names, num):
     return empty == 0
 
 
-@compiled
+@compiled_within
 @no_type_check
-def line_up(w, must, held, picks, num_picks, position):
+def line_up(w, small, picks, num_picks):
     """Whether what is chosen may stand in a row with unknown others between."""
+    held = len(small.must)
     num = held + num_picks
     may = np.empty(num, np.uint64)
     place = np.empty(num, np.int64)
     for k in range(num):
-        place[k] = must[k] if k < held else position[picks[k - held]]
+        place[k] = small.must[k] if k < held else small.position[picks[k - held]]
         may[k] = w.held_may[k] if k < held else w.may[picks[k - held]]
     follows = np.empty((num, num), np.bool_)
     for k in range(num):
@@ -257,31 +261,32 @@ def line_up(w, must, held, picks, num_picks, position):
     return may_line_up(may, follows, num, w.size, w.reach)
 
 
-@compiled
+@compiled_inside
 @no_type_check
-def still_possible(
-    w, row_sums, label, room, used, must, held, position, picks, num_picks, names, gain, num, need, least, most
-):  # fmt: skip
-    """Drop candidates that no valid card takes beside the picks; returns how many stay, -1 if none can be completed."""
+def still_possible(w, small, row_sums, picks, num_picks, names, open_, num, need):
+    """Drop candidates that no valid card takes beside the picks; returns how many stay, -1 if none can be completed.
+
+    `open_` is kept in step with `names`.
+    """
     for r in range(len(w.lower)):
-        num = keep_by_row(w, r, row_sums[r], names, gain, num, need, least, most)
+        num = keep_by_row(w, r, row_sums[r], names, open_, num, need)
         if num < need:
             return -1
     for v in range(len(w.least)):
-        num = keep_by_variety(w, v, names, gain, num, need)
+        num = keep_by_variety(w, v, names, open_, num, need)
         if num < need:
             return -1
-    if not groups_suffice(w, label, room, used, names, num, need):
+    if not groups_suffice(w, small, names, num, need):
         return -1
     if w.places:
         if not places_suffice(w, picks, num_picks, names, num):
             return -1
-        if len(w.follows) and held + num_picks > 1 and not line_up(w, must, held, picks, num_picks, position):
+        if len(w.follows) and len(small.must) + num_picks > 1 and not line_up(w, small, picks, num_picks):
             return -1
     return num
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def owed(w, need, clashing, broken):
     """What broken preferences will cost at least, by the reach last worked out; `clashing` [P] pairs clash already."""
@@ -300,7 +305,7 @@ def owed(w, need, clashing, broken):
     return cost
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def wear(w, i, step):
     """Put candidate i's values on (step 1) or take them off (step -1)."""
@@ -314,7 +319,7 @@ def wear(w, i, step):
                 w.distinct[v] -= w.wear[v, c] == 0
 
 
-@compiled
+@compiled_inside
 @no_type_check
 def keeps_wants(w, row_sums):
     """Whether a full card, its picks worn and counted, keeps rows and varieties; places are looked at elsewhere."""

@@ -6,6 +6,7 @@ Knows no rule. A column is an array [B, N], or [B, N, F] for vectors; None, NaN 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -67,6 +68,16 @@ def label(columns: Columns, b: int, position: int) -> str:
 def shown(value: Any) -> str:
     """A value as Python writes it: 3, not np.int64(3)."""
     return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether it is a plain number that float64 can hold; true and false are none, nor is 10 ** 400."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def is_missing(value: Any) -> bool:
@@ -232,7 +243,7 @@ def _stacked(
             continue
         try:
             vector = np.asarray(value, np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise _not_a_number(value, field, rule, columns, b, position) from None
         if vector.size == 0:
             raise RequestError(b, f'rule "{rule}": {label(columns, b, position)} has an empty "{field}"')

@@ -6,7 +6,7 @@ Knows no search. Rules on named pairs live in `pair_rules.py`, rules taken toget
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from exactk.problem.rules.columns import (
     absent_values,
     codes,
     column_of,
+    is_finite_number,
     judge_missing,
     label,
     nearest,
@@ -68,6 +69,9 @@ __all__ = [
 ]
 
 
+PAIRS_AT_ONCE = 1 << 17  # held against each other between two looks at the clock
+
+
 class FieldRule(Constraint):
     """A rule that reads one column, and declares what a missing value in it means: error, allow or forbid."""
 
@@ -93,8 +97,7 @@ class FieldRule(Constraint):
         if isinstance(minimum, np.generic):
             minimum = minimum.item()
             object.__setattr__(self, "minimum", minimum)  # the JSON form holds plain numbers only
-        plain = isinstance(minimum, int | float) and not isinstance(minimum, bool)
-        if not plain or not math.isfinite(minimum) or not 0 <= minimum <= most:
+        if not is_finite_number(minimum) or not 0 <= minimum <= most:
             bounds = f"between 0 and {most:g}" if math.isfinite(most) else "of at least 0"
             raise ConfigError(f'rule "{self.type}": minimum must be a number {bounds}, got {minimum!r}')
 
@@ -238,10 +241,13 @@ class MinimumDistance(FieldRule):
         return f"{self.field} distance >= {self.minimum:.12g} ({self.metric})"
 
     def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
-        """Squared distances by one matrix product; pairs near the threshold are measured again, one by one.
+        """Far enough apart; a distance that equals the minimum up to rounding counts as reaching it."""
+        return self.allowed_within(columns, present, ENDLESS)
 
-        A distance that equals the minimum up to rounding counts as reaching it.
-        """
+    def allowed_within(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline
+    ) -> Bool[np.ndarray, "B N N"]:
+        """Squared distances by matrix products; pairs near the threshold are measured again, one by one."""
         values = column_of(columns, self.field, self.name)
         vector = vectors(values, present, self.field, self.name, columns)  # B N F
         absent = np.isnan(vector).any(2)
@@ -256,14 +262,16 @@ class MinimumDistance(FieldRule):
         unread = absent | ~present
         vector = np.where(unread[:, :, None], 0.0, vector)
         length = np.where(unread, 0.0, length)
-        scale = length[:, :, None] ** 2 + length[:, None, :] ** 2  # B N N
-        squared = scale - 2 * np.matmul(vector, vector.transpose(0, 2, 1))
         unit = np.finfo(np.float64).eps
-        near = np.abs(squared - least) <= 8 * unit * (vector.shape[2] + 4) * (scale + least)
-        b, i, j = np.nonzero(near)
-        squared[b, i, j] = np.sum((vector[b, i] - vector[b, j]) ** 2, axis=1)
-        rounding = 8 * unit * (np.sqrt(least * scale) + least)
-        return settle_missing(squared >= least - rounding, lacking, self.missing)
+        far = np.empty((*present.shape, present.shape[1]), bool)
+        for rows in blocks(present, deadline, self.name):
+            scale = length[:, rows, None] ** 2 + length[:, None, :] ** 2  # B R N
+            squared = scale - 2 * np.matmul(vector[:, rows], vector.transpose(0, 2, 1))
+            near = np.abs(squared - least) <= 8 * unit * (vector.shape[2] + 4) * (scale + least)
+            b, i, j = np.nonzero(near)
+            squared[b, i, j] = np.sum((vector[b, i + rows.start] - vector[b, j]) ** 2, axis=1)
+            far[:, rows] = squared >= least - 8 * unit * (np.sqrt(least * scale) + least)
+        return settle_missing(far, lacking, self.missing)
 
 
 @dataclass(frozen=True)
@@ -286,12 +294,34 @@ class MinimumGap(FieldRule):
 
     def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
         """19.99 and 9.99 are 10 apart, though float64 makes it 9.999999999999998."""
+        return self.allowed_within(columns, present, ENDLESS)
+
+    def allowed_within(
+        self, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline
+    ) -> Bool[np.ndarray, "B N N"]:
+        """The same, some rows at a time."""
         value = numbers(column_of(columns, self.field, self.name), present, self.field, self.name, columns)
         lacking = judge_missing(absent_values(value), columns, present, self.field, self.missing, self.name)
-        high = np.maximum(value[:, :, None], value[:, None, :])  # B N N
-        low = np.minimum(value[:, :, None], value[:, None, :])
-        if value.dtype.kind in "iu":  # whole numbers are compared exactly; unsigned, so that no gap overflows
-            gap = (high.astype(np.int64) - low.astype(np.int64)).view(np.uint64)
-            return np.asarray(gap >= math.ceil(self.minimum), bool)
-        rounding = 4 * np.finfo(np.float64).eps * np.maximum(np.abs(high), np.abs(low))
-        return settle_missing(high - low >= self.minimum - rounding, lacking, self.missing)
+        far = np.empty((*present.shape, present.shape[1]), bool)
+        for rows in blocks(present, deadline, self.name):
+            high = np.maximum(value[:, rows, None], value[:, None, :])  # B R N
+            low = np.minimum(value[:, rows, None], value[:, None, :])
+            if (
+                value.dtype.kind in "iu"
+            ):  # whole numbers are compared exactly; unsigned, so that no gap overflows
+                gap = (high.astype(np.int64) - low.astype(np.int64)).view(np.uint64)
+                far[:, rows] = gap >= math.ceil(self.minimum)
+            else:
+                rounding = 4 * np.finfo(np.float64).eps * np.maximum(np.abs(high), np.abs(low))
+                far[:, rows] = high - low >= self.minimum - rounding
+        return settle_missing(far, lacking, self.missing)
+
+
+def blocks(present: Bool[np.ndarray, "B N"], deadline: Deadline, rule: str) -> Iterator[slice]:
+    """Rows of candidates to be held against all others between two looks at the clock; few enough for fast memory."""
+    B, N = present.shape
+    at_once = max(1, PAIRS_AT_ONCE // max(B * N, 1))
+    for start in range(0, N, at_once):
+        if start:
+            deadline.check(f'rule "{rule}" was not read for all pairs of items')
+        yield slice(start, min(start + at_once, N))

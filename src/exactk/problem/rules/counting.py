@@ -23,6 +23,7 @@ from exactk.problem.rules.columns import (
     absent_values,
     codes,
     column_of,
+    is_finite_number,
     judge_missing,
     nearest,
     numbers,
@@ -30,6 +31,8 @@ from exactk.problem.rules.columns import (
 from exactk.problem.rules.decimals import bounds, scaled
 from exactk.problem.rules.rule_set import Constraint
 from exactk.problem.rules.where import Where
+
+NO_CARD = 2**31  # no card is so large: a larger limit says the same
 
 
 class CardRule(Constraint):
@@ -81,8 +84,8 @@ class CardRule(Constraint):
             value = value.item()
         if value is None:
             return
-        number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or not least <= value <= most:
+        number = is_finite_number(value) and (isinstance(value, int) or not whole)
+        if not number or not least <= value <= most:
             kind = "a whole number" if whole else "a number"
             within = f" from {least:g} to {most:g}" if most == 1 else f" of at least {least:g}"
             within = within if math.isfinite(least) else ""
@@ -160,7 +163,7 @@ class Count(CardRule):
     ) -> Brief:
         """One row of zeros and ones."""
         yes, lacking = self._members(self.where, columns, present)
-        low, high = self._limits
+        low, high = (None if limit is None else min(limit, NO_CARD) for limit in self._limits)
         row = sums(yes[:, None], -ENDLESS if low is None else low, ENDLESS if high is None else high)
         return joined([row, *self._without(lacking)]) or row
 
@@ -250,9 +253,11 @@ class Total(CardRule):
         lacking = judge_missing(absent, columns, present, self.field, self.missing, self.name) | unknown
         value = np.where(yes & ~lacking, value, np.zeros((), value.dtype))
         most = int(card_size.max(initial=1))
+        largest = float(np.abs(value.astype(np.float64)).max(initial=0.0)) * most
+        if largest == math.inf or (value.dtype.kind in "iu" and largest >= ENDLESS):
+            kind = "2^62" if value.dtype.kind in "iu" else "the largest number there is"
+            raise InputError(f'rule "{self.name}": sums of "{self.field}" are beyond {kind}')
         whole, places = scaled(value, most)
-        if np.abs(whole.astype(np.float64)).max(initial=0.0) * most >= ENDLESS:
-            raise InputError(f'rule "{self.name}": sums of "{self.field}" are beyond 2^62')
         limits = [bounds(self.at_least, self.at_most, at, ENDLESS) for at in places]
         low, high = np.array(limits, np.int64).reshape(len(limits), 2).T
         row = sums(whole[:, None], low[:, None], high[:, None])

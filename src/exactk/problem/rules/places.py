@@ -5,7 +5,6 @@ Knows no search: it becomes the places of a `Brief`. Places count from 1, in dis
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from exactk.problem.rules.columns import (
     codes,
     column_of,
     flat_ids,
+    is_finite_number,
     judge_missing,
     numbers,
     settle_missing,
@@ -66,6 +66,8 @@ class Slots(CardRule):
         object.__setattr__(self, "weights", _weights(self.weights))
         self._check_missing()
         apart = [self.apart] if isinstance(self.apart, str | Mapping | Constraint) else self.apart
+        if not isinstance(apart, Sequence):
+            raise ConfigError(f'rule "slots": apart takes fields and rules on pairs, got {apart!r}')
         object.__setattr__(self, "apart", tuple(_neighbours(rule, self.missing) for rule in apart))
         for setting in ("scores", "rising", "falling"):
             if not isinstance(getattr(self, setting), str):
@@ -220,7 +222,9 @@ class Slots(CardRule):
 
 def _by_place(setting: str, given: Any) -> list[tuple[int, Any]]:
     """{1: ..., "3": ...}, or pairs of place and value, in order of place."""
-    listed = list(given.items()) if isinstance(given, Mapping) else list(given)
+    listed = list(given.items()) if isinstance(given, Mapping) else given
+    if isinstance(listed, str) or not isinstance(listed, Sequence):
+        raise ConfigError(f'rule "slots": {setting} must be a table of places, got {given!r}')
     found: dict[int, Any] = {}
     for entry in listed:
         pair = isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) == 2
@@ -237,6 +241,8 @@ def _by_place(setting: str, given: Any) -> list[tuple[int, Any]]:
 
 def _ids(pairs: list[tuple[int, Any]]) -> tuple[list[int], list[Any]]:
     places, items = [place for place, _ in pairs], flat_ids([item for _, item in pairs])
+    if not all(isinstance(item, int | str) for item in items):
+        raise ConfigError(f'rule "slots": fixed must name items by their ids, got {items!r}')
     if len(set(items)) < len(items):
         raise ConfigError(f'rule "slots": fixed names an item twice: {items!r}')
     return places, items
@@ -247,7 +253,7 @@ def _weights(given: Any) -> tuple[int | float, ...]:
         raise ConfigError(f'rule "slots": weights must be a list of numbers, got {given!r}')
     values = [value.item() if isinstance(value, np.generic) else value for value in given]
     for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not is_finite_number(value):
             raise ConfigError(f'rule "slots": weights must be finite numbers, got {value!r}')
     return tuple(values)
 

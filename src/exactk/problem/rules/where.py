@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from exactk.problem.rules.columns import (
     RequestError,
     absent_values,
     column_of,
+    is_finite_number,
     label,
     nearest,
     numbers,
@@ -26,6 +28,7 @@ from exactk.problem.rules.columns import (
 from exactk.problem.rules.decimals import as_written
 
 PLAIN = (str, int, float, bool, np.generic)
+MOST_DEEP = 32  # conditions within each other: every step goes down into them
 
 
 class Verdict(NamedTuple):
@@ -68,7 +71,17 @@ class Where:
         for name in ("equals", "at_least", "at_most"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _plain(getattr(self, name), name))
+        if self._depth > MOST_DEEP:
+            raise ConfigError(f"where: conditions are nested deeper than {MOST_DEEP}")
         self._check()
+
+    @cached_property
+    def _depth(self) -> int:
+        return 1 + max((part._depth for part in self._parts), default=0)
+
+    @property
+    def _parts(self) -> tuple[Where, ...]:
+        return (*(self.all or ()), *(self.any or ()), *((self.not_,) if self.not_ is not None else ()))
 
     def _check(self) -> None:
         joints = [name for name in ("all", "any", "not_") if getattr(self, name) is not None]
@@ -85,7 +98,7 @@ class Where:
             )
         if any_is(bool, limits) or len({isinstance(value, str) for value in limits}) > 1:
             raise ConfigError(f'where: the range of "{self.field}" must be two numbers or two texts')
-        if any(isinstance(value, float) and not np.isfinite(value) for value in limits):
+        if not all(isinstance(value, str) or is_finite_number(value) for value in limits):
             raise ConfigError(f'where: the range of "{self.field}" must be finite')
 
     @classmethod
@@ -101,7 +114,10 @@ class Where:
         for key in written:
             if key not in known:
                 raise ConfigError(f'where has no setting "{key}"{nearest(key, known)}')
-        return cls(**{known[key]: value for key, value in written.items()})
+        try:
+            return cls(**{known[key]: value for key, value in written.items()})
+        except RecursionError:
+            raise ConfigError(f"where: conditions are nested deeper than {MOST_DEEP}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """The form of files."""
@@ -147,8 +163,7 @@ class Where:
     @property
     def fields(self) -> tuple[str, ...]:
         """Every column it reads."""
-        parts = (*(self.all or ()), *(self.any or ()), *((self.not_,) if self.not_ is not None else ()))
-        found = [self.field] if self.field else [name for part in parts for name in part.fields]
+        found = [self.field] if self.field else [name for part in self._parts for name in part.fields]
         return tuple(dict.fromkeys(found))
 
     def verdict(self, columns: Columns, present: Bool[np.ndarray, "B N"], rule: str) -> Verdict:
@@ -189,7 +204,7 @@ class Where:
                 raise ConfigError(f'rule "{rule}": "{self.field}" holds numbers, {texts[0]!r} is a text')
             return np.asarray(np.isin(as_written(values), wanted), bool)
         known = set(wanted)
-        if not any_is(str, wanted) and any_is(str, values[asked].tolist()):
+        if wanted and not any_is(str, wanted) and any_is(str, values[asked].tolist()):
             raise ConfigError(f'rule "{rule}": "{self.field}" holds texts, {wanted[0]!r} is a number')
         return np.array(
             [[_hashable(value) and value in known for value in row] for row in values.tolist()], bool

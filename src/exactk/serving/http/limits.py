@@ -47,6 +47,16 @@ def check_items(items: Sequence[Any], limits: Settings, where: str = "items") ->
                 check_value(value, f"{place}/{name}", limits, LONGEST_VECTOR)
 
 
+def check_context(context: Mapping[str, Any] | None, limits: Settings) -> None:
+    """Refuse what no model could read of a request, and what the log could not give back."""
+    if context and len(context) > limits.max_item_fields:
+        raise InputError(
+            f"context has {len(context)} fields; this service takes at most {limits.max_item_fields} (max_item_fields)"
+        )
+    if context:
+        check_value(context, "context", limits, LONGEST_VECTOR)
+
+
 def check_rules(rules: Sequence[Any] | None, limits: Settings) -> None:
     """Refuse settings of rules that are no plain values of a sensible size."""
     for number, rule in enumerate(rules or ()):

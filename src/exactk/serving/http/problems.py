@@ -18,8 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from exactk.errors import ExactKError, InfeasibleError, OutOfTimeError
-from exactk.problem.rules.columns import RequestError
+from exactk.errors import ExactKError, InfeasibleError, OutOfTimeError, without_place
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_DETAIL = 1000
@@ -84,17 +83,15 @@ def problem_of(error: BaseException) -> dict[str, Any]:
     if isinstance(error, RefusalError):
         return error.body()
     if isinstance(error, InfeasibleError):
-        body = RefusalError(409, "infeasible", "No valid card exists", str(error)).body()
+        body = RefusalError(409, "infeasible", "No valid card exists", without_place(error)).body()
         unproven = {} if error.minimal else {"unfinished": ["blocking"]}
         return {**body, "blocking": list(error.blocking), **unproven}
     if isinstance(error, OutOfTimeError):
         return unfinished_refusal("card", detail=str(error)).body()
     if isinstance(error, ValidationError):
         return _invalid(error)
-    if isinstance(error, RequestError):  # its number is that in a batch, which no client knows of
-        return RefusalError(422, "invalid", "The request cannot be used", error.reason).body()
     if isinstance(error, ExactKError):
-        return RefusalError(422, "invalid", "The request cannot be used", str(error)).body()
+        return RefusalError(422, "invalid", "The request cannot be used", without_place(error)).body()
     if isinstance(error, HTTPException):
         phrase = HTTPStatus(error.status_code).phrase
         return RefusalError(error.status_code, "http", phrase, str(error.detail)).body()

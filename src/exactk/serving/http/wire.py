@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from exactk.errors import ConfigError, InputError
 from exactk.problem.rules.constraints import Constraints
-from exactk.serving.http.limits import check_features, check_items, check_lists, check_rules
+from exactk.serving.http.limits import check_context, check_features, check_items, check_lists, check_rules
 from exactk.serving.http.problems import MEDIA_TYPE, RefusalError
 from exactk.serving.settings import Settings
 
@@ -64,6 +64,7 @@ def check_within_limits(found: BaseModel, settings: Settings) -> None:
         [getattr(rule, "rule", rule) for rule in rules], settings
     )  # the page sends rules with a switch
     check_features(getattr(found, "user_features", None), "user_features")
+    check_context(getattr(found, "context", None), settings)
 
 
 def answer(value: Any, status: int = 200) -> Response:

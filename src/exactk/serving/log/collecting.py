@@ -1,75 +1,142 @@
 """From the service's log to a dataset folder: what was served today trains, and judges other models, tomorrow.
 
-Knows the log's tables and the dataset's, no service that runs.
+Knows the log's tables and the dataset's; a service may go on writing meanwhile. Memory grows with items, users and
+feedback, not with the impressions: these are read a journal at a time, twice.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic_core import from_json
 
-from exactk.data.catalogue import Catalogue
+from exactk.data.categories import category_text
+from exactk.data.logs.collected import DistinctIds
+from exactk.data.table import flatten
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError
-from exactk.serving.log.impressions import FEEDBACK, IMPRESSIONS, ITEMS
-from exactk.serving.log.journal import read_all
+from exactk.model_folder import TrainedModel
+from exactk.serving.log.entities import described, said_of_items
+from exactk.serving.log.impressions import FEEDBACK, IMPRESSIONS
+from exactk.serving.log.journal import read_all, tables_in
+from exactk.serving.log.logged_columns import LoggedNames, SeenNames, logged_names
 
-MOST_COLUMNS = 1000  # attributes of items, the most frequent ones
-RESERVED = {"user_id", "request_id", "candidates", "card", "clicked", "clicked_item", "propensity", "graph", "split",
-            "timestamp"}  # fmt: skip
+_KEPT = ("request_id", "user_id", "candidates", "card", "propensity", "arm", "model")
 
 
 class BuiltLog(NamedTuple):
-    """How many rows a log gave, and what it held that is not in them."""
+    """How many rows a log gave, which columns are new beside the model's, and what it held that is not in them."""
 
     rows: int
     clicked: int
     left_out: dict[str, int]
+    columns: dict[str, Any]
+
+
+@dataclass
+class _Seen:
+    """What a first reading tells of all impressions."""
+
+    names: SeenNames = field(default_factory=SeenNames)
+    items: DistinctIds = field(default_factory=DistinctIds)
+    users: DistinctIds = field(default_factory=DistinctIds)
+    cards: dict[str, list[str]] = field(default_factory=dict)  # of the requests that feedback names
+    of_users: dict[str, dict[str, Any]] = field(default_factory=dict)
+    integer_items: bool = True
+    integer_users: bool = True
+    rows: dict[str, int] = field(
+        default_factory=dict
+    )  # of each journal: more may have come before it is read again
+
+
+class _Outcome(NamedTuple):
+    """What came of one request: the items clicked in order (none: the card as a whole), and rewards by item."""
+
+    clicked: list[str]
+    rewards: dict[str, float]
 
 
 def collect(
     log: Path | str,
     out: Path | str,
     constraint: Mapping[str, Any] | None = None,
-    catalogue: Catalogue | None = None,
+    served: TrainedModel | None = None,
 ) -> BuiltLog:
-    """Join a log folder into a dataset folder, with propensities.
+    """Join a log folder into a dataset folder, with propensities, and all columns that came in.
 
-    A request counts as clicked when any feedback says so, unless it names an item that was not on the card; the first
-    clicked item stands. `catalogue`, as a model keeps it, tells of the items and users that requests named by id alone;
-    what came inline with a request goes before it. An attribute named like a column of impressions gets the prefix
-    "item_". Whatever is not used is counted in what is returned.
+    A request counts as clicked when any feedback says so, unless it names an item that was not on the card; several
+    items clicked are several clicks, in order. `served`, the model, tells of the items and users that requests named
+    by id alone (what came inline goes before it), what each column is for, and what was counted before. A name like
+    that of a column of impressions gets the prefix "item_". Whatever is not used is counted in what is returned.
     """
     folder = Path(log)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a log folder: it does not exist")
-    shown = read_all(folder, "impressions", IMPRESSIONS)
-    if not len(shown):
-        raise DataError(f"{folder} holds no impressions")
-    integers = {of: _all_integers(shown, of) for of in ("users", "items")}
     left_out: Counter[str] = Counter()
-    impressions = _joined(shown, read_all(folder, "feedback", FEEDBACK), left_out)
-    offered = pc.unique(pc.list_flatten(shown["candidates"])).to_pylist()
-    items = _described("item_id", offered, catalogue and catalogue.items, _inline(folder), left_out)
-    users = _described(
-        "user_id", pc.unique(shown["user_id"]).to_pylist(), catalogue and catalogue.users, {}, left_out
-    )
-    counted = {what: count for what, count in left_out.items() if count}
-    provenance = {"source": "serving log", "left_out": counted}
-    with DatasetWriter(out, {"constraint": constraint, "provenance": provenance}) as writer:
-        writer.write_items(_with_ids(items, ("item_id",), integers["items"]))
-        writer.write_users(_with_ids(users, ("user_id",), integers["users"]))
-        impressions = _with_ids(impressions, ("candidates", "card", "clicked_item"), integers["items"])
-        writer.write_impressions(_with_ids(impressions, ("user_id",), integers["users"]))
-    return BuiltLog(len(impressions), int(pc.sum(impressions["clicked"]).as_py()), counted)
+    feedback = read_all(folder, "feedback", FEEDBACK)
+    seen = _read(folder, feedback, served)
+    if not seen.rows:
+        raise DataError(f"{folder} holds no impressions")
+    outcomes = _outcomes(feedback, seen.cards, left_out)
+    seen.names.has_rewards = any(outcome.rewards for outcome in outcomes.values())
+    names = logged_names(seen.names, None if served is None else served.vocabulary.columns, left_out)
+    known = None if served is None else served.catalogue
+    items = described("item_id", seen.items.array().to_pylist(), known and known.items, said_of_items(folder),
+                      names.columns.item.numbers, left_out)  # fmt: skip
+    users = described("user_id", seen.users.array().to_pylist(), known and known.users, seen.of_users,
+                      names.columns.user.numbers, left_out)  # fmt: skip
+    meta = {"constraint": constraint, "columns": names.columns.to_dict() or None}
+    with DatasetWriter(out, meta) as writer:
+        writer.write_items(_with_ids(items, ("item_id",), seen.integer_items))
+        writer.write_users(_with_ids(users, ("user_id",), seen.integer_users))
+        for stem, table in tables_in(folder, "impressions", IMPRESSIONS):
+            if seen.rows.get(stem):
+                rows = _impressions(table.slice(0, seen.rows[stem]), names, outcomes, left_out)
+                rows = _with_ids(
+                    rows, ("candidates", "card", "clicked_item", "clicked_items"), seen.integer_items
+                )
+                writer.write_impressions(_with_ids(rows, ("user_id",), seen.integer_users))
+        if served is not None and served.counts is not None:
+            for name, table in served.counts.tables().items():
+                writer.write_extra(name, table)
+        counted = {what: count for what, count in left_out.items() if count}
+        writer.add_provenance(source="serving log", left_out=counted)
+    return BuiltLog(sum(seen.rows.values()), len(outcomes), counted, names.columns.to_dict())
+
+
+def _read(folder: Path, feedback: pa.Table, served: TrainedModel | None) -> _Seen:
+    """A first look at all impressions."""
+    seen = _Seen()
+    answered = pc.unique(feedback["request_id"])
+    of_user = frozenset() if served is None else frozenset(served.vocabulary.columns.columns.user.names)
+    for stem, table in tables_in(folder, "impressions", IMPRESSIONS):
+        if not len(table):
+            continue
+        seen.rows[stem] = len(table)
+        seen.items.add(table["candidates"])
+        seen.users.add(table["user_id"])
+        seen.integer_items &= _all_integers(table, "items")
+        seen.integer_users &= _all_integers(table, "users")
+        for kind in ("numbers", "categories"):
+            found = pc.unique(pc.list_flatten(table[kind])).to_pylist()
+            seen.names.see(*((found, ()) if kind == "numbers" else ((), found)))
+        named = table.filter(pc.is_in(table["request_id"], value_set=answered))
+        seen.cards |= dict(zip(named["request_id"].to_pylist(), named["card"].to_pylist(), strict=True))
+        for user, text in zip(table["user_id"].to_pylist(), table["context"].to_pylist(), strict=True):
+            if text:
+                context = from_json(text)
+                seen.names.see_context(context)
+                told = {name: value for name, value in context.items() if name in of_user}
+                if told:
+                    seen.of_users.setdefault(user, {}).update(told)
+    return seen
 
 
 def _all_integers(shown: pa.Table, of: str) -> bool:
@@ -77,105 +144,88 @@ def _all_integers(shown: pa.Table, of: str) -> bool:
     return bool(pc.all(pc.coalesce(shown[f"integer_{of}"], shown["integer_ids"])).as_py())
 
 
-def _joined(shown: pa.Table, feedback: pa.Table, left_out: Counter[str]) -> pa.Table:
-    """Impressions with what was clicked; feedback that cannot be believed is counted."""
-    cards = dict(zip(shown["request_id"].to_pylist(), shown["card"].to_pylist(), strict=True))
-    feedback = feedback.sort_by("timestamp")
-    first: dict[str, str | None] = {}
-    for request_id, clicked, item in zip(
-        *(feedback[name].to_pylist() for name in ("request_id", "clicked", "clicked_item")), strict=True
-    ):
+def _outcomes(
+    feedback: pa.Table, cards: Mapping[str, Sequence[str]], left_out: Counter[str]
+) -> dict[str, _Outcome]:
+    """What was clicked, by request; feedback that cannot be believed is counted."""
+    found: dict[str, _Outcome] = {}
+    columns = ("request_id", "clicked", "clicked_item", "reward")
+    rows = feedback.sort_by("timestamp").select(columns).to_pydict()
+    for request_id, clicked, item, reward in zip(*(rows[name] for name in columns), strict=True):
         if request_id not in cards:
             left_out["feedback for requests that are not in the log"] += 1
         elif clicked and item is not None and item not in cards[request_id]:
             left_out["clicks on items that were not on the card"] += 1
-        elif clicked and first.get(request_id) is not None:
-            left_out["clicks after the first of a request"] += 1
         elif clicked:
-            first[request_id] = item
-    requests = shown["request_id"].to_pylist()
-    columns = ["request_id", "user_id", "candidates", "card", "propensity", "arm", "model"]
-    return (
-        shown.select(columns)
-        .append_column("timestamp", shown["timestamp"].cast(pa.timestamp("us", tz="UTC")))
-        .append_column("clicked", pa.array([each in first for each in requests], pa.bool_()))
-        .append_column("clicked_item", pa.array([first.get(each) for each in requests], pa.string()))
-    )
+            outcome = found.setdefault(request_id, _Outcome([], {}))
+            if item is not None and item in outcome.clicked:
+                left_out["clicks that were reported before"] += 1
+            elif item is not None:
+                outcome.clicked.append(item)
+            if item is not None and reward is not None:
+                outcome.rewards[item] = reward  # the last word on it
+    return found
 
 
-def _inline(folder: Path) -> dict[str, dict[str, Any]]:
-    """What was last said of each item that came inline."""
-    said = {}
-    for row in read_all(folder, "items", ITEMS).sort_by("timestamp").to_pylist():
-        rest = json.loads(row.pop("attributes") or "{}")
-        del row["timestamp"]
-        rest = {f"item_{name}" if name in RESERVED else name: value for name, value in rest.items()}
-        said[row["item_id"]] = {name: value for name, value in {**rest, **row}.items() if value is not None}
-    return said
-
-
-def _described(
-    name: str,
-    ids: Sequence[str],
-    known: pa.Table | None,
-    said: Mapping[str, Mapping[str, Any]],
-    left_out: Counter[str],
+def _impressions(
+    shown: pa.Table, names: LoggedNames, outcomes: Mapping[str, _Outcome], left_out: Counter[str]
 ) -> pa.Table:
-    """One row per id: the catalogue's, and over it what was said. Features are for all or for none."""
-    kept: dict[str, dict[str, Any]] = {}
-    if known is not None:
-        wanted = set(ids)
-        texts = [str(each) for each in known[name].to_pylist()]
-        places = [place for place, text in enumerate(texts) if text in wanted]
-        kept = {texts[place]: row for place, row in zip(places, known.take(places).to_pylist(), strict=True)}
-    rows: list[dict[str, Any]] = [{**kept.get(each, {}), **said.get(each, {}), name: each} for each in ids]
-    types = {field.name: field.type for field in known.schema} if known is not None else {}
-    columns = {name: pa.array(ids, pa.string())}
-    frequent = Counter(key for row in rows for key in row if key != name).most_common()
-    left_out["rare attributes of items"] += len(frequent[MOST_COLUMNS:])
-    for column, _ in frequent[:MOST_COLUMNS]:
-        values = [row.get(column) for row in rows]
-        if column != "features":
-            columns[column] = _column(values, types.get(column))
-        elif (vectors := _vectors(values)) is not None:
-            columns[column] = vectors
-        else:
-            left_out["items whose features were left out, since others have none or another number"] += sum(
-                value is not None for value in values
-            )
+    """Impressions of one journal, with what was clicked and what had come along."""
+    requests = shown["request_id"].to_pylist()
+    came = [outcomes.get(request_id) for request_id in requests]
+    columns: dict[str, Any] = {name: shown[name] for name in _KEPT}
+    columns["timestamp"] = shown["timestamp"].cast(pa.timestamp("us", tz="UTC"))
+    columns["clicked"] = pa.array([outcome is not None for outcome in came], pa.bool_())
+    clicks = [outcome.clicked if outcome is not None else [] for outcome in came]
+    columns["clicked_item"] = pa.array([clicked[0] if clicked else None for clicked in clicks], pa.string())
+    columns["clicked_items"] = pa.array(clicks, pa.list_(pa.string()))
+    candidates = shown["candidates"].to_pylist()
+    offsets = pa.array(np.concatenate([[0], np.cumsum(flatten(shown["candidates"])[1])]), pa.int32())
+    sent = [from_json(text) if text else {} for text in shown["columns"].to_pylist()]
+    for held, kind in ((names.numbers, "numbers"), (names.categories, "categories")):
+        for name, logged in held.items():
+            values = [
+                value for each, listed in zip(sent, candidates, strict=True)
+                for value in each.get(logged) or [None] * len(listed)
+            ]  # fmt: skip
+            flat = _numbers(values, left_out) if kind == "numbers" else _texts(values)
+            own = name if name in names.columns.measured else f"candidate.{name}"
+            columns[own] = pa.ListArray.from_arrays(offsets, flat)
+    if "reward" in names.columns.measured:
+        columns["reward"] = pa.ListArray.from_arrays(offsets, _rewards(shown, candidates, came))
+    contexts = [from_json(text) if text else {} for text in shown["context"].to_pylist()]
+    for name, logged in names.context_numbers.items():
+        columns[f"context.{name}"] = _numbers([context.get(logged) for context in contexts], left_out)
+    for name, logged in names.context_categories.items():
+        columns[f"context.{name}"] = _texts([context.get(logged) for context in contexts])
     return pa.table(columns)
 
 
-def _vectors(values: list[Any]) -> pa.Array | None:
-    """Features, where all items have equally many."""
-    if any(value is None or len(value) != len(values[0] or ()) for value in values):
-        return None
-    numbers = [[math.nan if each is None else each for each in value] for value in values]
-    return pa.array(numbers, pa.list_(pa.float64()))
+def _numbers(values: list[Any], left_out: Counter[str]) -> pa.Array:
+    try:
+        return pa.array(values, pa.float32())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        read = [float(value) if isinstance(value, int | float) else None for value in values]
+        lost = sum(value is not None and one is None for value, one in zip(values, read, strict=True))
+        left_out["values that are no numbers, in columns of numbers"] += lost
+        return pa.array(read, pa.float64()).cast(pa.float32())
 
 
-def _column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    """Values of one kind as that kind; anything else as text, what is no text as JSON."""
-    if all(value is None or _is_plain(value) for value in values):
-        with suppress(pa.ArrowException, OverflowError):
-            return pa.array(values, kind)
-        if kind is not None:
-            with suppress(pa.ArrowException, OverflowError):
-                return pa.array(values)
-    texts = [
-        value if value is None or isinstance(value, str) else json.dumps(value, default=str)
-        for value in values
-    ]
-    return pa.array(texts, pa.string())
+def _texts(values: list[Any]) -> pa.Array:
+    plain = [None if isinstance(value, list | dict) else category_text(value) for value in values]
+    return pa.array(plain, pa.string())
 
 
-def _is_plain(value: Any) -> bool:
-    """Neither an object nor a list of anything but plain values of one kind: those no table can always hold."""
-    if isinstance(value, list):
-        return len({type(each) for each in value}) <= 1 and not any(
-            isinstance(each, list | dict) for each in value
-        )
-    return not isinstance(value, dict)
+def _rewards(
+    shown: pa.Table, candidates: Sequence[Sequence[str]], came: Sequence[_Outcome | None]
+) -> pa.Array:
+    """Of what was on the card: what came of it, 0 where nothing did; of the other candidates nobody knows."""
+    flat: list[float | None] = []
+    for listed, card, outcome in zip(candidates, shown["card"].to_pylist(), came, strict=True):
+        rewards = outcome.rewards if outcome is not None else {}
+        on_card = set(card)
+        flat += [rewards.get(item, 0.0) if item in on_card else None for item in listed]
+    return pa.array(flat, pa.float32())
 
 
 def _with_ids(table: pa.Table, names: Sequence[str], integers: bool) -> pa.Table:

@@ -1,7 +1,8 @@
 """What was shown and what was clicked: the log of the service. Its way into a dataset folder: `collecting.py`.
 
-Knows journals, not routes. An impression is with the operating system before its card leaves: a worker that is killed
-loses none, a full disk loses some (and they are counted). Acknowledged feedback is on the disk.
+Knows journals, not routes. What is kept is with the operating system when the call returns, or once the futures that
+it returned are done: cards wait for these, so that a worker that is killed loses none. A full disk loses some (and they
+are counted). Acknowledged feedback is on the disk.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pydantic_core import to_json
 
 from exactk.serving.log.journal import Journal
+from exactk.serving.log.request_ids import moment_of
 
 Id = int | str
 
@@ -35,10 +38,21 @@ IMPRESSIONS = pa.schema(
         "integer_ids": pa.bool_(),
         "integer_users": pa.bool_(),
         "integer_items": pa.bool_(),
+        # What came along, as JSON: {"price": [a value for each candidate]}, its names by kind, {"device": "phone"}.
+        "columns": pa.string(),
+        "numbers": pa.list_(pa.string()),
+        "categories": pa.list_(pa.string()),
+        "context": pa.string(),
     }
 )
 FEEDBACK = pa.schema(
-    {"request_id": pa.string(), "clicked": pa.bool_(), "clicked_item": pa.string(), "timestamp": pa.int64()}
+    {
+        "request_id": pa.string(),
+        "clicked": pa.bool_(),
+        "clicked_item": pa.string(),
+        "timestamp": pa.int64(),
+        "reward": pa.float64(),
+    }
 )
 ITEMS = pa.schema(
     {
@@ -54,6 +68,21 @@ KNOWN_ITEMS = 200_000  # how many inline items are remembered as already written
 KNOWN_CLICKS = 100_000
 
 
+class Impression(NamedTuple):
+    """A card as it was shown: out of what, how likely, by which model, and what had come along with the request."""
+
+    request_id: str
+    user_id: Id
+    candidates: Sequence[Id]
+    card: Sequence[Id]
+    propensity: float | None
+    value: float | None
+    arm: str
+    model: str
+    columns: Mapping[str, Sequence[Any]] = {}
+    context: Mapping[str, Any] = {}
+
+
 class ImpressionLog:
     """Three journals in one folder: impressions, feedback, and the items that came inline."""
 
@@ -63,10 +92,9 @@ class ImpressionLog:
         rotate_bytes: int,
         rotate_seconds: float,
         on_loss: Callable[[int], None],
-        on_late: Callable[[int], None] = lambda _: None,
     ) -> None:
         def journal(name: str, schema: pa.Schema) -> Journal:
-            return Journal(folder, name, schema, rotate_bytes, rotate_seconds, on_loss, on_late)
+            return Journal(folder, name, schema, rotate_bytes, rotate_seconds, on_loss)
 
         self._impressions = journal("impressions", IMPRESSIONS)
         self._feedback = journal("feedback", FEEDBACK)
@@ -74,38 +102,36 @@ class ImpressionLog:
         self._written: dict[Id, int] = {}
         self._clicked: dict[str, None] = {}
 
-    def shown(
-        self,
-        request_id: str,
-        user_id: Id,
-        candidates: Sequence[Id],
-        card: Sequence[Id],
-        propensity: float | None,
-        value: float | None,
-        arm: str,
-        model: str,
-    ) -> None:
+    def shown(self, shown: Impression) -> Future[None] | None:
         """Keep one impression."""
-        kinds = set(map(type, candidates))
+        kinds = set(map(type, shown.candidates))
         texts = kinds == {str}  # the usual case: nothing to rewrite
-        self._impressions.append(
-            {
-                "request_id": request_id,
-                "user_id": str(user_id),
-                "candidates": candidates if texts else [str(each) for each in candidates],
-                "card": card if texts else [str(each) for each in card],
-                "propensity": propensity,
-                "timestamp": time.time_ns() // 1000,
-                "arm": arm,
-                "model": model,
-                "value": value,
-                "integer_users": isinstance(user_id, int),
-                "integer_items": kinds == {int},
-            }
-        )
+        moment = moment_of(shown.request_id)
+        row = {
+            "request_id": shown.request_id,
+            "user_id": str(shown.user_id),
+            "candidates": shown.candidates if texts else [str(each) for each in shown.candidates],
+            "card": shown.card if texts else [str(each) for each in shown.card],
+            "propensity": shown.propensity,
+            "timestamp": time.time_ns() // 1000 if moment is None else moment,
+            "arm": shown.arm,
+            "model": shown.model,
+            "value": shown.value,
+            "integer_users": isinstance(shown.user_id, int),
+            "integer_items": kinds == {int},
+        }
+        if shown.columns:
+            categories = {name for name, values in shown.columns.items() if _has_text(values)}
+            row["columns"] = to_json(shown.columns, inf_nan_mode="null").decode()
+            row["numbers"] = [name for name in shown.columns if name not in categories]
+            row["categories"] = sorted(categories)
+        if shown.context:
+            row["context"] = to_json(shown.context, inf_nan_mode="null").decode()
+        return self._impressions.append(row)
 
-    def described(self, items: Sequence[Mapping[str, Any]]) -> None:
-        """Keep what came inline about items, once per content."""
+    def described(self, items: Sequence[Mapping[str, Any]]) -> Future[None] | None:
+        """Keep what came inline about items, once per content; the future is of the last of them."""
+        late: Future[None] | None = None
         for item in items:
             content = json.dumps(item, sort_keys=True)
             known = hash(content)
@@ -120,7 +146,7 @@ class ImpressionLog:
                 for key, value in item.items()
                 if key not in texts and key not in ("item_id", "features")
             }
-            self._items.append(
+            late = self._items.append(
                 {
                     "item_id": str(item["item_id"]),
                     "title": texts.get("title"),
@@ -130,8 +156,11 @@ class ImpressionLog:
                     "timestamp": time.time_ns() // 1000,
                 }
             )
+        return late
 
-    def answered(self, request_id: str, clicked: bool, clicked_item: Id | None) -> Future[None]:
+    def answered(
+        self, request_id: str, clicked: bool, clicked_item: Id | None, reward: float | None = None
+    ) -> Future[None]:
         """Keep feedback; done when it is on the disk."""
         if clicked:
             self._clicked[request_id] = None
@@ -143,6 +172,7 @@ class ImpressionLog:
                 "clicked": clicked,
                 "clicked_item": None if clicked_item is None else str(clicked_item),
                 "timestamp": time.time_ns() // 1000,
+                "reward": reward,
             }
         )
 
@@ -154,3 +184,7 @@ class ImpressionLog:
         """Flush and rotate everything."""
         for journal in (self._impressions, self._feedback, self._items):
             journal.close()
+
+
+def _has_text(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, str) for value in values)

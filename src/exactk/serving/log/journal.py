@@ -1,8 +1,9 @@
 """Journal: rows appended to a file, flushed to the disk in groups, rotated into Parquet; a crash loses nothing flushed.
 
 Knows its schema, not what the rows mean. Two promises: a row appended has been handed to the operating system when
-`append` returns, so that a process killed the next moment takes nothing along (a machine that loses its power may lose
-the last twentieth of a second); a row appended durably is on the disk once its future is done.
+`append` returns, or once the future that it returned is done, so that a process killed the next moment takes nothing
+along (a machine that loses its power may lose the last twentieth of a second); a row appended durably is on the disk
+once its future is done.
 
 Life of a file: NAME-STAMP-PID-N.jsonl is appended to (and locked by its process), closed when large or old, written as
 the .parquet of the same stem, then removed. A reader that finds both ignores the .jsonl: the rename to .parquet is the
@@ -16,8 +17,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,17 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 from pydantic_core import to_json
 
+from exactk.errors import DataError
+
 log = logging.getLogger("exactk.serving")
 
 LAZY_SECONDS = 0.05  # rows nobody waits for are flushed this often
 MAX_PENDING = 100_000
 COMPLAINT_SECONDS = 10.0
-STALL_SECONDS = 0.02  # a disk that takes longer for one write must not hold up the caller again ...
-ASIDE_SECONDS = 5.0  # ... for so long: rows are left to the writing thread meanwhile
+STALL_SECONDS = (
+    0.02  # a disk, or a busy machine, that takes longer for one write must not hold up the caller again ...
+)
+ASIDE_SECONDS = 5.0  # ... for so long: the writing thread takes the rows meanwhile
 
 
 class Journal:
@@ -46,14 +52,14 @@ class Journal:
         rotate_bytes: int,
         rotate_seconds: float,
         on_loss: Callable[[int], None] = lambda _: None,
-        on_late: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.folder, self.name, self.schema = folder, name, schema
         self.rotate_bytes, self.rotate_seconds = rotate_bytes, rotate_seconds
-        self.on_loss, self.on_late = on_loss, on_late
+        self.on_loss = on_loss
         folder.mkdir(parents=True, exist_ok=True)
         self._pending: list[bytes] = []
-        self._waiting: list[Future[None]] = []
+        self._durable: list[Future[None]] = []  # done once their rows are on the disk
+        self._handed: list[Future[None]] = []  # done once their rows are with the system
         self._closing = False
         self._news = threading.Condition()
         self._count = 0
@@ -68,14 +74,15 @@ class Journal:
         self._writer = threading.Thread(target=self._write_for_ever, name=f"{name}-journal", daemon=True)
         self._writer.start()
 
-    def append(self, row: dict[str, Any]) -> None:
-        """Hand this row to the system now; it reaches the disk within a moment. A full disk counts it as lost."""
+    def append(self, row: dict[str, Any]) -> Future[None] | None:
+        """Hand this row to the system now; it reaches the disk within a moment. A full disk counts it as lost.
+
+        Where the disk stands still, the row is not with the system before the future is done.
+        """
         line = _line(row)
         started = time.monotonic()
         if started < self._aside_until:
-            self.on_late(1)
-            self._put(line, None)
-            return
+            return self._put(line, self._handed)
         with self._writing:
             try:
                 self._open_file().append(line)
@@ -84,12 +91,11 @@ class Journal:
                 self._complain(1, error)
         if time.monotonic() - started > STALL_SECONDS:
             self._aside_until = time.monotonic() + ASIDE_SECONDS
+        return None
 
     def append_durably(self, row: dict[str, Any]) -> Future[None]:
         """Keep this row; the future is done once it is on the disk, and fails with OSError if it cannot be."""
-        future: Future[None] = Future()
-        self._put(_line(row), future)
-        return future
+        return self._put(_line(row), self._durable)
 
     def close(self) -> None:
         """Flush what is pending and rotate the open file; called once, at shutdown."""
@@ -99,58 +105,66 @@ class Journal:
         self._writer.join()
         self._shelving.shutdown(wait=True)
 
-    def _put(self, line: bytes, future: Future[None] | None) -> None:
+    def _put(self, line: bytes, waiting: list[Future[None]]) -> Future[None]:
+        future: Future[None] = Future()
         with self._news:
             full = self._closing or len(self._pending) >= MAX_PENDING
             if not full:
                 self._pending.append(line)
-                if future is not None:
-                    self._waiting.append(future)
-                    self._news.notify()
-                return
+                waiting.append(future)
+                self._news.notify()
+                return future
         self.on_loss(1)
-        if future is not None:
-            future.set_exception(OSError(f"the {self.name} journal takes no more rows"))
+        future.set_exception(OSError(f"the {self.name} journal takes no more rows"))
+        return future
 
     def _write_for_ever(self) -> None:
+        flushed = 0.0
         while True:
             with self._news:
-                self._news.wait_for(lambda: self._waiting or self._closing, timeout=LAZY_SECONDS)
-                taken, self._pending = self._pending, []
-                waiting, self._waiting = self._waiting, []
+                self._news.wait_for(lambda: self._pending or self._closing, timeout=LAZY_SECONDS)
+                taken = self._pending.copy()
+                self._pending.clear()
                 closing = self._closing
+                durable, handed = self._durable.copy(), self._handed.copy()
+                self._durable.clear()
+                self._handed.clear()
             if taken:
-                self._write(taken, waiting)
+                self._write(taken, durable, handed)
             file = self._file
-            if file is not None:
+            is_due = closing or time.monotonic() - flushed >= LAZY_SECONDS
+            if file is not None and (is_due or file.size >= self.rotate_bytes):
                 self._flush_and_rotate(file, closing)
+                flushed = time.monotonic()
             if closing:
                 return
 
-    def _write(self, taken: list[bytes], waiting: list[Future[None]]) -> None:
+    def _write(self, taken: list[bytes], durable: list[Future[None]], handed: list[Future[None]]) -> None:
         failure: OSError | None = None
         with self._writing:
             try:
                 file = self._open_file()
                 before = file.size
                 file.append(b"".join(taken))
-                file.flush(before)
+                _finish(handed, None)
+                if durable:
+                    file.flush(before)
             except OSError as error:
                 failure = error
                 self.on_loss(len(taken))
                 self._complain(len(taken), error)
-        for future in waiting:
-            if failure is None:
-                future.set_result(None)
-            else:
-                future.set_exception(failure)
+        _finish(durable, failure)
+        _finish([future for future in handed if not future.done()], failure)
 
     def _open_file(self) -> _File:
-        """The file that is appended to; made when there is none."""
-        if self._file is None:
+        """The file that is appended to; made when there is none, under a name that nobody has."""
+        while self._file is None:
             self._count += 1
             stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-            self._file = _File(self.folder / f"{self.name}-{stamp}-{os.getpid()}-{self._count}.jsonl")
+            path = self.folder / f"{self.name}-{stamp}-{os.getpid()}-{self._count}.jsonl"
+            if not path.with_suffix(".parquet").exists():
+                with suppress(FileExistsError):
+                    self._file = _File(path)
         return self._file
 
     def _flush_and_rotate(self, file: _File, closing: bool) -> None:
@@ -170,6 +184,14 @@ class Journal:
         if time.monotonic() >= self._quiet_until:
             log.error("%d rows of the %s journal could not be written: %s", self._unsaid, self.name, error)
             self._unsaid, self._quiet_until = 0, time.monotonic() + COMPLAINT_SECONDS
+
+
+def _finish(waiting: Sequence[Future[None]], failure: OSError | None) -> None:
+    for future in waiting:
+        if failure is None:
+            future.set_result(None)
+        else:
+            future.set_exception(failure)
 
 
 def _line(row: dict[str, Any]) -> bytes:
@@ -255,27 +277,49 @@ def shelve_abandoned(folder: Path, name: str, schema: pa.Schema) -> None:
 def read_journal(journal: Path, schema: pa.Schema) -> pa.Table:
     """All whole rows of a journal; a last line torn by a crash was never acknowledged and is left out."""
     data = journal.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if not whole:
+    return rows_of_lines(data[: data.rfind(b"\n") + 1], schema)
+
+
+def rows_of_lines(lines: bytes, schema: pa.Schema) -> pa.Table:
+    """Whole lines of a journal as the columns of a schema, which may be fewer than the lines have."""
+    if not lines:
         return schema.empty_table()
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     # One block: a row longer than the default block would be refused.
     table = pj.read_json(
-        pa.BufferReader(whole), pj.ReadOptions(use_threads=False, block_size=len(whole) + 1), options
+        pa.BufferReader(lines), pj.ReadOptions(use_threads=False, block_size=len(lines) + 1), options
     )
     return table.select(schema.names).cast(schema)
 
 
 def read_all(folder: Path, name: str, schema: pa.Schema) -> pa.Table:
-    """Every row ever kept under this name: shelved parts, and the journals that are still open or abandoned."""
-    parts = {path.stem: path for path in sorted(folder.glob(f"{name}-*.parquet"))}
-    tables = [pq.read_table(path, schema=schema) for path in parts.values()]
-    tables += [
-        read_journal(path, schema)
-        for path in sorted(folder.glob(f"{name}-*.jsonl"))
-        if path.stem not in parts
-    ]
+    """Every row ever kept under this name."""
+    tables = [table for _, table in tables_in(folder, name, schema)]
     return pa.concat_tables([schema.empty_table(), *tables])
+
+
+def tables_in(folder: Path, name: str, schema: pa.Schema) -> Iterator[tuple[str, pa.Table]]:
+    """The same, a journal at a time, each with its stem: shelved parts, then those still open or abandoned."""
+    parts = sorted(folder.glob(f"{name}-*.parquet"))
+    shelved = {path.stem for path in parts}
+    journals = [path for path in sorted(folder.glob(f"{name}-*.jsonl")) if path.stem not in shelved]
+    for path in (*parts, *journals):
+        try:
+            is_part = path.suffix == ".parquet"
+            table = _read_part(path, schema) if is_part else read_journal(path, schema)
+            table.validate(full=True)  # bytes that are no text would be met by whoever reads them
+        except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} is damaged: {error}; move it away to build without it") from error
+        yield path.stem, table
+
+
+def _read_part(path: Path, schema: pa.Schema) -> pa.Table:
+    """A shelved part; columns that came later than it are empty."""
+    held = pq.read_table(path)
+    later = [field for field in schema if field.name not in held.column_names]
+    for each in later:
+        held = held.append_column(each, pa.nulls(len(held), each.type))
+    return held.select(schema.names).cast(schema)
 
 
 def _flush(path: Path) -> None:

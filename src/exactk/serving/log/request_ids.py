@@ -56,6 +56,11 @@ def is_on_card(request_id: str, item: int | str) -> bool:
     return any(prints[at : at + PRINT] == wanted for at in range(0, len(prints), PRINT))
 
 
+def moment_of(request_id: str) -> int | None:
+    """When one of our ids was made, in microseconds since 1970; None of any other."""
+    return int(request_id[:13], 16) if is_ours(request_id) else None
+
+
 def arm_in(request_id: str) -> str:
     """The arm a request id speaks of; an id that is not ours counts as unknown."""
     if is_ours(request_id):

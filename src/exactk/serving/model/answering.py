@@ -6,7 +6,7 @@ Knows no HTTP. One bad or infeasible question never spoils its neighbours'.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from exactk.data.requests import Request
 from exactk.data.sheet import sheet_of
 from exactk.engine.reasons import RuledBatch, card_of, why_not, with_rules_relaxed
 from exactk.errors import ExactKError
+from exactk.problem.batch import Batch
 from exactk.problem.deadline import Deadline
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card
@@ -40,6 +41,14 @@ class Question(NamedTuple):
     is_patient: bool = False
 
     @property
+    def unread(self) -> list[str]:
+        """Names that came along and that neither the model nor a rule reads."""
+        fitted, sent = self.arm.loaded.recommender.fitted, self.request.attributes.values()
+        rules = fitted.constraints if self.constraints is None else self.constraints
+        names = frozenset().union(*sent) if sent else ()
+        return fitted.builder.unread(names, self.request.context, rules.fields)
+
+    @property
     def group(self) -> tuple[Any, ...]:
         """Questions that are alike may be decided as one batch."""
         return self.arm.name, id(self.constraints), self.relax, self.explain
@@ -54,6 +63,7 @@ class Answer(NamedTuple):
     fallback: bool
     version: str
     unfinished: tuple[str, ...] = ()
+    counted: Mapping[str, Sequence[float]] = {}  # counts so far of each candidate, as the model read them
 
 
 class Ladder:
@@ -167,6 +177,7 @@ class Answerer:
                     fallback=rung != RUNGS[0] or method == RUNGS[-1],
                     version=loaded.version,
                     unfinished=unfinished,
+                    counted=_counted(loaded, asked.batch, b, len(asked.requests[b].candidates)),
                 )
             ladder.took(rung, perf_counter() - started)
         return [each for each in answers if each is not None]
@@ -175,6 +186,15 @@ class Answerer:
 def _proven_or_stopped(card: Card, late: bool, version: str) -> Answer:
     method = "exact" if card.optimal else "exact, stopped"
     return Answer(card, 1.0, method, late and not card.optimal, version)
+
+
+def _counted(loaded: Loaded, batch: Batch, b: int, count: int) -> dict[str, list[float]]:
+    """What the model read of one request that it was not sent: what served must be what trains."""
+    fitted = loaded.recommender.fitted.vocabulary.columns
+    if not fitted.rolling or batch.candidate_numbers is None:
+        return {}
+    numbers = batch.candidate_numbers[b, :count]
+    return {name: numbers[:, fitted.candidate_numbers.names.index(name)].tolist() for name in fitted.rolling}
 
 
 def _grouped(questions: Sequence[Question]) -> list[list[int]]:
@@ -219,7 +239,9 @@ def _searched(asked: _Together, seconds: float) -> list[Answer | None]:
     calibration, limit = loaded.recommender.fitted.calibration, max(seconds / 2 / len(requests), 1e-4)
     decision = loaded.searched(asked.built, limit)
     return [
-        _proven_or_stopped(card_of(request, decision, row, calibration), seconds <= 0, loaded.version)
+        _proven_or_stopped(
+            card_of(request, decision, row, calibration), seconds <= 0, loaded.version
+        )._replace(counted=_counted(loaded, asked.built.batch, row, len(request.candidates)))
         if decision.found[row]
         else None
         for row, request in enumerate(requests)

@@ -17,12 +17,15 @@ from typing import Any
 import numpy as np
 
 from exactk.data.request_batch import Built
+from exactk.data.sheet import sheet_of
 from exactk.engine.card_values import LearnedPairs
 from exactk.engine.decide import Decider, Decision, ExactDecider, decider_of, searched
-from exactk.engine.pair_value.tables import PairTables
+from exactk.engine.pair_tables import PairTables
 from exactk.errors import ExactKError
 from exactk.model_folder import TrainedModel
 from exactk.recommender import Recommender
+from exactk.serving.log.counting import LogCounts
+from exactk.serving.log.sent import SentNames
 from exactk.serving.model.decoding import RUNGS, Decoder
 from exactk.serving.model.trials import stranger_request, trial_requests
 
@@ -43,11 +46,19 @@ class Loaded:
     tables: PairTables | None
     version: str
     since: float
+    log_counts: LogCounts | None = (
+        None  # keeps the rolling counts that the model reads up with the service's log
+    )
 
     @property
     def searches(self) -> bool:
         """Whether cards are found by exact search of a value, and none is drawn by chance."""
         return isinstance(self.decoder.decider, ExactDecider) and self.decoder.explore == 0
+
+    @cached_property
+    def sent_names(self) -> SentNames:
+        """Which of the names that come along are of candidates, which of items."""
+        return SentNames.of(self.recommender.fitted)
 
     @cached_property
     def slow_names(self) -> frozenset[str]:
@@ -70,11 +81,17 @@ class Arm:
     """A name in the split, a folder that is watched, and the model loaded from it last."""
 
     def __init__(
-        self, name: str, folder: Path, explore: float, on_reload: Callable[[str, str], None]
+        self,
+        name: str,
+        folder: Path,
+        explore: float,
+        on_reload: Callable[[str, str], None],
+        log_folder: Path | None = None,
     ) -> None:
         self.name, self.folder, self._explore, self._on_reload = name, folder, explore, on_reload
+        self._log_folder = log_folder
         self._seen: Signature | None = _signature(folder)
-        self.loaded = load(folder, explore)
+        self.loaded = load(folder, explore, log_folder)
 
     def refresh(self) -> bool:
         """Load the folder again if it changed; True where a new model took over. A broken one changes nothing.
@@ -86,7 +103,7 @@ class Arm:
             return False  # deleted, being replaced, or the same as before
         self._seen = now
         try:
-            fresh = load(self.folder, self._explore)
+            fresh = load(self.folder, self._explore, self._log_folder)
         except (ExactKError, OSError, ValueError, KeyError, TypeError) as error:
             log.error("arm %s keeps version %s: %s", self.name, self.loaded.version, error)
             self._on_reload(self.name, "refused")
@@ -114,15 +131,31 @@ class Arm:
         }
 
 
-def load(folder: Path, explore: float) -> Loaded:
-    """Read a model folder and try it once by every rung: what cannot answer must not serve."""
+def load(folder: Path, explore: float, log_folder: Path | None = None) -> Loaded:
+    """Read a model folder and try it once by every rung: what cannot answer must not serve.
+
+    Rolling counts are brought up to date with the log before the model takes over.
+    """
     described = (folder / "config.json").read_bytes() if (folder / "config.json").is_file() else b""
     recommender = Recommender.load(folder)
     fitted = recommender.fitted
     decider = decider_of(fitted.config, fitted.weights, fitted.sizes, fitted.card_size, threads=1)
     decoder = _tried_out(fitted, Decoder(decider, explore))
     version = hashlib.sha256(described).hexdigest()[:12]
-    return Loaded(recommender, decoder, _tables(fitted, decider), version, time.time())
+    tables, counts = _tables(fitted, decider), _log_counts(fitted, log_folder)
+    loaded = Loaded(recommender, decoder, tables, version, time.time(), counts)
+    known = trial_requests(fitted)
+    if tables is not None and known:  # or the first request would pay for loading what reads the tables
+        loaded.searched(fitted.builder.built(sheet_of(known, fitted.catalogue)), 1.0)
+    return loaded
+
+
+def _log_counts(fitted: TrainedModel, log_folder: Path | None) -> LogCounts | None:
+    if fitted.counts is None or log_folder is None:
+        return None
+    kept = LogCounts(log_folder, fitted.counts, fitted.vocabulary.item_type is int)
+    kept.catch_up()
+    return kept
 
 
 def _tables(fitted: TrainedModel, decider: Decider) -> PairTables | None:

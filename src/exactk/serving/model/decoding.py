@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int
 
 from exactk.engine.decide import Decider, Decision, ExactDecider, PolicyDecider, in_order
-from exactk.engine.pair_value.values import PairValues
+from exactk.engine.pair_values import PairValues
 from exactk.problem.batch import Batch, in_tie_order, moved_positions
 from exactk.problem.exact import cliques
 from exactk.problem.greedy import safe_node_weight

@@ -13,11 +13,12 @@ import numpy as np
 from exactk.engine import shapes
 from exactk.engine.card_value.values import CompiledCardValue
 from exactk.engine.decode.decoder import CompiledDecoder
-from exactk.engine.pair_value.tables import PairTables
-from exactk.engine.pair_value.values import CompiledPairValues
+from exactk.engine.pair_tables import PairTables
+from exactk.engine.pair_values import CompiledPairValues
 from exactk.problem.batch import Batch
+from exactk.problem.exact.cliques import arranged
 from exactk.problem.graph import complete_graph
-from exactk.problem.rules.constraints import Forbid, TitleDistance, Variety
+from exactk.problem.rules.constraints import Constraints, Forbid, Slots, TitleDistance, Variety
 from exactk.problem.solving import solve
 from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
 from exactk.settings.presets import preset
@@ -34,6 +35,8 @@ def warm_engine() -> None:
                 [1.0, 2.0, 3.0], 2, weights, constraints=rules, items=items, explain=True, infeasible="return",
                 time_limit=60.0,
             )  # fmt: skip
+    places = Constraints.of(Slots(weights=(2.0, 1.0))).requests({"item_id": np.array([[0, 1, 2]])}, 2)
+    arranged(places, np.array([[1, 2]]), np.ones((1, 3)))  # the studio puts others' cards into places
 
 
 def warm_models() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from fastapi import APIRouter
@@ -26,6 +28,7 @@ from exactk.serving.http.wire import (
     described,
     parsed,
 )
+from exactk.serving.log.impressions import Impression, ImpressionLog
 from exactk.serving.log.request_ids import new_request_id
 from exactk.serving.model.answering import Answer, Question
 from exactk.serving.model.split import arm_of
@@ -57,7 +60,7 @@ async def cards(service: Service, body: bytes) -> bytes:
     if not MANY.match(body):
         question, inline = _question(service, await parsed(service.settings, CardRequest, body), clock)
         found = await service.answered(service.batcher, question)
-        return as_json(_answered(service, question, found, inline, clock))
+        return as_json(await _answered(service, question, found, inline, clock))
     many = await parsed(service.settings, ManyCards, body)
     check_size(len(many.requests), service.settings.max_requests, "requests")
     answers = await asyncio.gather(*(_one_of_many(service, each, clock) for each in many.requests))
@@ -71,7 +74,7 @@ async def _one_of_many(service: Service, body: Any, clock: Clock) -> dict[str, A
         check_within_limits(asked, service.settings)
         question, inline = _question(service, asked, clock)
         found = await service.answered(service.batcher, question)
-        return _answered(service, question, found, inline, clock)
+        return await _answered(service, question, found, inline, clock)
     except Exception as error:
         return logged_problem_of(error, "POST /v1/cards")
 
@@ -102,6 +105,7 @@ def _question(
             exclude=tuple(asked.exclude),
             attributes=attributes,
             user_features=None if asked.user_features is None else tuple(asked.user_features),
+            context=asked.context or {},
         ),
         constraints=None if asked.constraints is None else constraints_of(asked.constraints),
         relax=tuple(asked.relax or ()),
@@ -112,7 +116,7 @@ def _question(
     return question, inline
 
 
-def _answered(
+async def _answered(
     service: Service, question: Question, found: Answer, inline: list[dict[str, Any]] | None, clock: Clock
 ) -> dict[str, Any]:
     """The answer on the wire; what is shown is logged and counted here."""
@@ -123,18 +127,9 @@ def _answered(
         service.metrics.fallbacks.labels(found.method).inc()
     service.metrics.cards[arm].inc()
     if service.log is not None:
-        if inline is not None:
-            service.log.described(inline)
-        service.log.shown(
-            request_id,
-            question.request.user_id,
-            question.request.candidates,
-            card.items,
-            found.propensity,
-            value,
-            arm,
-            found.version,
-        )
+        row, items = _log(service.log, request_id, question, found, inline or ())
+        if row is not None or items is not None:
+            await service.kept(question.deadline, row, items)
     is_cut_short = found.fallback or found.method == "exact, stopped"
     return {
         "request_id": request_id,
@@ -148,6 +143,36 @@ def _answered(
         "arm": arm,
         "model": found.version,
         "reasons": [reason.as_dict() for reason in card.reasons] if question.explain else None,
+        "unread": question.unread,
         "unfinished": [*(["search"] if is_cut_short else []), *found.unfinished],
         "ms": clock.ms(),
     }
+
+
+def _log(
+    log: ImpressionLog,
+    request_id: str,
+    question: Question,
+    found: Answer,
+    inline: Sequence[dict[str, Any]],
+) -> tuple[Future[None] | None, Future[None] | None]:
+    """Keep what was shown, out of what, and all that had come along; futures where that is not done yet."""
+    request, rules = question.request, question.constraints
+    sent = question.arm.loaded.sent_names.parted(inline, rules.fields if rules is not None else ())
+    items = log.described(sent.items) if sent.items else None
+    value = found.card.value
+    row = log.shown(
+        Impression(
+            request_id=request_id,
+            user_id=request.user_id,
+            candidates=request.candidates,
+            card=found.card.items,
+            propensity=found.propensity,
+            value=value if math.isfinite(value) else None,
+            arm=question.arm.name,
+            model=found.version,
+            columns={**sent.columns, **found.counted},
+            context=request.context,
+        )
+    )
+    return row, items

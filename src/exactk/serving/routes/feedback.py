@@ -47,12 +47,15 @@ async def keep_feedback(request: Request) -> Response:
     sent = await read(request, Feedback)
     if sent.clicked_item is not None and not sent.clicked:
         raise InputError("clicked_item is given, but clicked is false; one of the two is wrong")
+    if sent.reward is not None and sent.clicked_item is None:
+        raise InputError("reward is what came of the clicked item: name it as clicked_item")
     if service.log is None:
         raise RefusalError(404, "missing", "No log", "this service keeps no log; start it with a log folder")
     known = is_ours(sent.request_id)
     repeated = sent.clicked and service.log.has_click(sent.request_id)
     try:
-        await asyncio.wrap_future(service.log.answered(sent.request_id, sent.clicked, sent.clicked_item))
+        kept = service.log.answered(sent.request_id, sent.clicked, sent.clicked_item, sent.reward)
+        await asyncio.wrap_future(kept)
     except OSError as error:
         detail = f"the log cannot be written ({error.strerror or error}); send it again"
         raise RefusalError(503, "log", "Not kept", detail, {"retry-after": "5"}) from error

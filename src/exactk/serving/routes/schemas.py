@@ -53,6 +53,7 @@ SOLVE_EXAMPLE: dict[str, Any] = {
 CARDS_EXAMPLE: dict[str, Any] = {
     "user": "u42",
     "candidates": ITEMS_EXAMPLE,
+    "context": {"device": "phone"},
     "k": 3,
     "constraints": [{"type": "distinct", "field": "category"}],
     "budget_ms": 50,
@@ -115,7 +116,14 @@ class CardRequest(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [CARDS_EXAMPLE]})
 
     user: Id
-    candidates: Annotated[Candidates, Field(description="Item ids, or items with attributes and features.")]
+    candidates: Annotated[
+        Candidates,
+        Field(description="Item ids, or items with the columns of the log, features and what rules read."),
+    ]
+    context: Annotated[
+        dict[str, Any] | None,
+        Field(description="What is true of the request, and of its user, by the names of the log."),
+    ] = None
     k: Annotated[
         StrictInt | None, Field(ge=1, le=MAX_CARD, description="The model's own where left out.")
     ] = None
@@ -158,6 +166,10 @@ class Feedback(Body):
     request_id: Annotated[StrictStr, Field(min_length=1, max_length=512, pattern=r"^[0-9A-Za-z_.:-]+$")]
     clicked: StrictBool
     clicked_item: Id | None = None
+    reward: Annotated[
+        Number | None,
+        Field(description="What came of the clicked item: seconds, revenue, a grade."),
+    ] = None
 
 
 class SolveAnswer(BaseModel):
@@ -192,6 +204,10 @@ class CardAnswer(BaseModel):
     arm: str
     model: str = Field(description="Version of the model.")
     reasons: list[dict[str, Any]] | None = None
+    unread: list[str] = Field(
+        description="Names that were sent and that neither the model nor a rule reads: misspelt, perhaps.",
+        examples=[[]],
+    )
     unfinished: list[str] = Field(description="What the budget was too short for.", examples=[[]])
     ms: float
 

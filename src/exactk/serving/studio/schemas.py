@@ -6,7 +6,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
-from exactk.serving.routes.schemas import LIMIT, MAX_CARD, Body, Features, Id, Item, Number, Rule, check_items
+from exactk.serving.routes.schemas import (
+    LIMIT,
+    MAX_CARD,
+    Body,
+    Features,
+    Id,
+    Item,
+    Number,
+    Rule,
+    Text,
+    check_items,
+)
+
+Context = Annotated[
+    dict[Text, Any] | None,
+    Field(description="What is true of the request: the log's columns of context, by name."),
+]
 
 
 class Switch(Body):
@@ -25,6 +41,7 @@ class ViewRequest(Body):
     pair_scores: list[list[Number]] | None = None
     user: Id | None = None
     user_features: Annotated[Features | None, Field(max_length=LIMIT)] = None
+    context: Context = None
     constraints: Annotated[list[Switch], Field(default_factory=list, max_length=64)]
     include: Annotated[list[Id], Field(default_factory=list, max_length=MAX_CARD)]
     exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
@@ -48,6 +65,7 @@ class Pasted(Body):
     pair_scores: list[list[Number]] | None = None
     user: Id | None = None
     user_features: Annotated[Features | None, Field(max_length=LIMIT)] = None
+    context: Context = None
     constraints: Annotated[list[Rule], Field(default_factory=list, max_length=64)]
     include: Annotated[list[Id], Field(default_factory=list, max_length=MAX_CARD)]
     exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
@@ -62,6 +80,7 @@ class StudioRequest(BaseModel):
     lesson: str = ""
     user: Id | None = None
     user_features: list[float] | None = None
+    context: dict[str, Any] = {}
     k: int
     items: list[dict[str, Any]]
     scores: list[float] | None = None
@@ -78,6 +97,10 @@ class View(BaseModel):
     scores: list[float]
     share: list[float]
     pair_scores: list[list[float]] | None
+    columns: list[dict[str, Any]] = Field(description="Names that came along, of what, and who reads them.")
+    context: dict[str, str]
+    unread: list[str] = Field(description="Names that the model, or without one anybody, does not read.")
+    lacking: list[str] = Field(description="Names of the request that the model reads and that did not come.")
     rules: list[dict[str, Any]]
     conflicts: list[tuple[int, int]]
     excluded: list[int]

@@ -18,7 +18,7 @@ import numpy as np
 
 from exactk.atomic import temporary_folder
 from exactk.data.dataset import Dataset
-from exactk.data.world.config import WorldConfig
+from exactk.data.world.recipe import WorldConfig
 from exactk.data.world.world import World
 from exactk.serving.http.problems import RefusalError
 
@@ -92,33 +92,50 @@ class DatasetRequests:
         return {row["item_id"]: _plain(row) for row in self._data.items.to_pylist()}
 
     def requests(self) -> list[dict[str, Any]]:
-        """Each with its candidates' attributes, the data's rules, and what was shown and clicked."""
+        """Each with its candidates' columns, the data's rules, and what was shown and clicked."""
         data = self._data
         rates = self._click_rates()
         rules = [] if data.constraints is None else data.constraints.to_dict()["rule"]
+        first: dict[Any, int] = {}
         rows = data.impressions(slice(0, SHOWN * 4)).to_pylist()
-        first = {row["request_id"]: row for row in reversed(rows)}
-        chosen = sorted(first.values(), key=rows.index)
+        for place, row in enumerate(rows):
+            first.setdefault(row["request_id"], place)
+        chosen = list(first.values())
         if data.meta.provenance.get("source") == "world":
             world = World.of(data)
-            return [_with_truth(self._request(row, rules, rates), world) for row in chosen[:SHOWN_TRUE]]
-        return [self._request(row, rules, rates) for row in chosen[:SHOWN]]
+            return [
+                _with_truth(self._request(rows[at], at, rules, rates), world) for at in chosen[:SHOWN_TRUE]
+            ]
+        return [self._request(rows[at], at, rules, rates) for at in chosen[:SHOWN]]
 
-    def _request(self, row: dict[str, Any], rules: list[Any], rates: dict[Any, float]) -> dict[str, Any]:
-        candidates = row["candidates"]
+    def _request(
+        self, row: dict[str, Any], place: int, rules: list[Any], rates: dict[Any, float]
+    ) -> dict[str, Any]:
+        """Row `place` of the folder as the page takes it."""
+        candidates, folder = row["candidates"], self._data.folder
         card = row.get("card") or []
         lesson = f"User {row['user_id']}, {len(candidates)} candidates."
         if card:
             outcome = "clicked" if row.get("clicked") else "not clicked"
             titles = ", ".join(str(self._items.get(i, {}).get("title") or i) for i in card)
             lesson += f" The log shows: {titles} ({outcome})."
+        said = folder.candidates_said(place)
+        items = [
+            self._items.get(item_id, {"item_id": item_id}) | own
+            for item_id, own in zip(candidates, said, strict=True)
+        ]
+        upstream = bool(items) and all("score" in item for item in items)
+        lesson += " Scores as given are " + (
+            "the upstream ranker’s." if upstream else "clicks for each showing."
+        )
         return {
             "name": f"{row['request_id']} · user {row['user_id']}",
             "lesson": lesson,
             "user": row["user_id"],
+            "context": _plain({name: row.get(name) for name in folder.columns.context.names}),
             "k": len(card) or self._data.meta.K or 4,
-            "items": [self._items.get(item_id, {"item_id": item_id}) for item_id in candidates],
-            "scores": [rates.get(item_id, 0.0) for item_id in candidates],
+            "items": items,
+            "scores": None if upstream else [rates.get(item_id, 0.0) for item_id in candidates],
             "constraints": rules,
         }
 
@@ -150,14 +167,15 @@ def _with_truth(request: dict[str, Any], world: World) -> dict[str, Any]:
     np.fill_diagonal(pairs, 0.0)
     return {
         **request,
-        "lesson": f"{request['lesson']} Scores as given, and pairs, are the world’s true ones, in log-odds of a click.",
+        "lesson": f"{request['lesson'].partition(' Scores as given')[0]} Scores as given, and pairs, are the world’s "
+        "true ones, in log-odds of a click.",
         "scores": np.round(node[0], 6).tolist(),
         "pair_scores": pairs.tolist(),
     }
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """JSON values only, nothing missing, vectors rounded: what the page and the rules need of an item."""
+    """JSON values only, nothing missing, vectors rounded: what the page and the rules need."""
     kept = {name: value for name, value in row.items() if value is not None}
     for name, value in kept.items():
         if isinstance(value, list) and value and isinstance(value[0], float):

@@ -1,4 +1,4 @@
-"""What the page tells of a model: facts, training curves, its comparison table; and how it weighs one request.
+"""What the page tells of a model: facts, training curves, its comparison table.
 
 Knows models through the Recommender's parts, no route.
 """
@@ -7,24 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from jaxtyping import Float64
-
-from exactk.data.requests import Request
-from exactk.engine.calibration import Calibration
-from exactk.engine.card_values import LearnedValue, SummedValue
-from exactk.engine.decide import PolicyDecider
-from exactk.engine.network import log_softmax
-from exactk.problem.batch import Batch
-from exactk.problem.rules.constraints import Constraints
-from exactk.serving.model.answering import Answer, Answerer, Question
 from exactk.serving.model.arms import Arm
-from exactk.serving.studio.schemas import ViewRequest
 
 SKIPPED = {"step", "steps", "epoch", "seconds", "samples_per_second", "learning_rate"}
 MAX_CURVES = 6
@@ -78,101 +64,3 @@ def _cell(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     return json.dumps(value)
-
-
-def policy_card(
-    arm: Arm, asked: ViewRequest, constraints: Constraints, k: int, ends: float
-) -> list[int] | None:
-    """The card the model's policy writes for this request, as positions; None where it has no policy."""
-    if arm.loaded.recommender.fitted.weights.policy is None:
-        return None
-    ids = tuple(item["item_id"] for item in asked.items)
-    request = Request(
-        user_id=asked.user,
-        candidates=ids,
-        k=k,
-        include=tuple(asked.include),
-        exclude=tuple(asked.exclude),
-        attributes=dict(zip(ids, asked.items, strict=True)),
-        user_features=None if asked.user_features is None else tuple(asked.user_features),
-    )
-    (answer,) = Answerer(0)([Question(arm, request, constraints, (), False, ends)])
-    return list(answer.card.positions) if isinstance(answer, Answer) else None
-
-
-class Weights(NamedTuple):
-    """How one request is weighed. `influence` is shown and never added up: what a policy makes of pairs.
-
-    `link` makes of a sum of scores and pairs what the API calls the value of a card, where the sum is all there is to
-    it; `judge` asks the model for that of a card, where it is not. `proof` says what an optimum of the sums is.
-    """
-
-    scores: np.ndarray
-    pairs: np.ndarray | None = None
-    attention: list[list[float]] | None = None
-    influence: list[list[float]] | None = None
-    link: Callable[[float], float] | None = None
-    judge: Callable[[Sequence[int]], float] | None = None
-    proof: str = "proven best for these scores"
-
-
-def weights(arm: Arm, asked: ViewRequest) -> Weights:
-    """One request as the model sees it.
-
-    A pair value gives its own numbers. Any other model gives the first step's log-probabilities of its policy, and how
-    they change once some item is chosen.
-    """
-    fitted, decider = arm.loaded.recommender.fitted, arm.loaded.recommender.decider
-    ids = tuple(item["item_id"] for item in asked.items)
-    request = Request(
-        user_id=asked.user,
-        candidates=ids,
-        k=1,
-        attributes=dict(zip(ids, asked.items, strict=True)),
-        user_features=None if asked.user_features is None else tuple(asked.user_features),
-    )
-    batch = fitted.builder.batch([request])
-    attention = None
-    value, calibration = decider.value, fitted.calibration
-    if isinstance(decider, PolicyDecider) and fitted.config.policy.encoder_layers:
-        attention = decider.decoder.attention(batch)[0, -1].mean(0).tolist()  # last layer, heads together
-    judge = None if value is None else partial(judged, value, batch, calibration)
-    if isinstance(value, SummedValue):
-        values, whole = value.values(batch), value.only_pairs
-        offset = float(values.bias[0]) * calibration.scale + calibration.shift
-        return Weights(
-            values.node[0] * calibration.scale,
-            values.pair[0] * calibration.scale,
-            attention,
-            link=partial(probability, offset) if whole else None,
-            judge=None if whole else judge,
-            proof="proven best under this model" if whole else "proven best by scores and pairs alone",
-        )
-    assert isinstance(decider, PolicyDecider)
-    first = log_softmax(decider.decoder.scores(batch)[0].astype(np.float64))
-    return Weights(
-        first, None, attention, _influence(decider, batch, first), judge=judge,
-        proof="proven best by the policy's first step alone",
-    )  # fmt: skip
-
-
-def probability(offset: float, weight: float) -> float:
-    """What `/v1/cards` calls the value of a card whose scaled scores and pairs add up to `weight`."""
-    return 0.5 + 0.5 * math.tanh((weight + offset) / 2)
-
-
-def judged(value: LearnedValue, batch: Batch, calibration: Calibration, positions: Sequence[int]) -> float:
-    """The same by any model of cards."""
-    return calibration.one(float(value.logits(batch, np.array([[list(positions)]]))[0, 0]))
-
-
-def _influence(decider: PolicyDecider, batch: Batch, first: Float64[np.ndarray, "N"]) -> list[list[float]]:
-    """By how much choosing one of two items raises the log-probability of the other, the mean of both ways."""
-    N = len(first)
-    alike = batch.rows(np.zeros(N, np.int64))  # row by row another item was chosen before
-    second = decider.decoder.scores(alike, np.arange(N)[:, None]).astype(np.float64)
-    np.fill_diagonal(second, -np.inf)  # nobody is chosen twice
-    gain = log_softmax(second) - first
-    np.fill_diagonal(gain, 0.0)
-    listed: list[list[float]] = ((gain + gain.T) / 2).tolist()
-    return listed

@@ -7,14 +7,14 @@ Register a further door in `DOORS`: a function that yields trials.
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from exactk_lab.bench import torture_http
 from exactk_lab.bench.report import Goal, Report
-from exactk_lab.bench.torture import files, folders, python_door
+from exactk_lab.bench.torture import asking, building, files, folders, http_door, python_door, rules, ties
 
 SECONDS = 20.0  # after which a trial counts as hung: each should take milliseconds
 
@@ -23,12 +23,26 @@ SECONDS = 20.0  # after which a trial counts as hung: each should take milliseco
 Trials = Iterator[tuple[Callable[..., str], tuple[Any, ...]]]
 DOORS: dict[str, Callable[[int, int], Trials]] = {
     "python": python_door.trials,
+    "rules": rules.trials,
     "files": files.trials,
+    "logs to be built": building.trials,
+    "requests": asking.trials,
     "command line": files.commands,
     "model folders": folders.models,
     "log folders": folders.logs,
+    "service logs": folders.service_logs,
 }
-NUMBERS = {"python": 20_000, "files": 4_000, "command line": 300, "model folders": 300, "log folders": 300}
+NUMBERS = {
+    "python": 20_000,
+    "rules": 12_000,
+    "files": 4_000,
+    "logs to be built": 3_000,
+    "requests": 3_000,
+    "command line": 300,
+    "model folders": 300,
+    "log folders": 300,
+    "service logs": 300,
+}
 
 
 @dataclass
@@ -55,10 +69,10 @@ def run(quick: bool = False, seed: int = 0) -> Report:
         rows.append({"door": door, **vars(counts)})
     total = {kind: sum(row[kind] for row in rows) for kind in ("hangs", "tracebacks", "wrong")}
     goals = [Goal(f"{kind} over all doors", float(count), 0.0, "most") for kind, count in total.items()]
-    served = torture_http.doors(quick)
-    return Report(
-        "torture", [*rows, *served], [*goals, *torture_http.goals(served)], seeds=[seed], quick=quick
-    )
+    alike = ties.row(quick, seed)
+    served = http_door.doors(quick)
+    goals += [*ties.goals(alike), *http_door.goals(served)]
+    return Report("torture", [*rows, alike, *served], goals, seeds=[seed], quick=quick)
 
 
 def tortured(trials: Trials) -> DoorCounts:
@@ -113,6 +127,7 @@ class TrialWorker:
 
 def _serve(pipe: Connection) -> None:
     python_door.warm_up()
+    warnings.simplefilter("error", RuntimeWarning)  # a sum that overflowed unseen
     pipe.send("ready")
     while True:
         try:

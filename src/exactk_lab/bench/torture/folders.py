@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from exactk.errors import ExactKError
 
+SHOWN = 20  # impressions of the service's log
 ABSURD: list[Any] = [10**9, -1, 0, None, "x", [], 1.5, 10**30, True]
 
 
@@ -33,6 +35,12 @@ def logs(seed: int, number: int) -> Iterator[tuple[Callable[..., str], tuple[Any
         yield open_log, (seed, n)
 
 
+def service_logs(seed: int, number: int) -> Iterator[tuple[Callable[..., str], tuple[Any, ...]]]:
+    """The log of a service with a damaged file."""
+    for n in range(number):
+        yield build_service_log, (seed, n)
+
+
 def load_model(seed: int, n: int) -> str:
     """A model, or one of exactk's errors; never an endless load."""
     from exactk.recommender import Recommender
@@ -40,7 +48,7 @@ def load_model(seed: int, n: int) -> str:
     rng = np.random.default_rng([seed, n])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
-        shutil.copytree(_sound_model(), path)
+        shutil.copytree(sound_model(), path)
         if n % 2:
             _damaged(path, rng)
         else:
@@ -68,6 +76,24 @@ def open_log(seed: int, n: int) -> str:
         except ExactKError as error:
             return "" if str(error) else "an error without a word"
     return ""
+
+
+def build_service_log(seed: int, n: int) -> str:
+    """A dataset of what was served, or one of exactk's errors; journals cut short lose the torn row alone."""
+    from exactk.data.dataset import Dataset
+    from exactk.serving.log.collecting import collect
+
+    rng = np.random.default_rng([seed, n])
+    with tempfile.TemporaryDirectory() as folder:
+        path, out = Path(folder) / "log", Path(folder) / "built"
+        shutil.copytree(_sound_service_log(), path)
+        _damaged(path, rng)
+        try:
+            found = collect(path, out)
+            held = len(Dataset.open(out))
+        except ExactKError as error:
+            return "" if str(error) else "an error without a word"
+    return "" if held == found.rows <= SHOWN else f"{held} impressions, {found}"
 
 
 def _damaged(path: Path, rng: np.random.Generator) -> None:
@@ -121,23 +147,45 @@ def _sound_log() -> Path:
         clicked_item = items[0] if clicked else None
         row = {"user_id": int(rng.integers(6)), "candidates": items, "card": items[:2]}
         rows.append(row | {"clicked": clicked, "clicked_item": clicked_item})
-    folder = _kept("log")
+    folder = kept_folder("log")
     build_frame(folder, pa.Table.from_pylist(rows))
     return folder
 
 
 @cache
-def _sound_model() -> Path:
+def _sound_service_log() -> Path:
+    """Parts and journals of impressions, feedback and items."""
+    from exactk.serving.log.impressions import Impression, ImpressionLog
+
+    folder = kept_folder("service-log")
+    for turn in range(2):
+        log = ImpressionLog(folder, 1 << 20, 3600.0, lambda _: None)
+        for n in range(SHOWN // 2):
+            items = [f"i{p}" for p in range(n, n + 5)]
+            log.described([{"item_id": item, "title": "a title", "features": [1.0, 2.0]} for item in items])
+            log.shown(Impression(f"r{turn}-{n}", f"u{n % 3}", items, items[:2], 0.5, 0.3, "champion", "v"))
+            log.answered(f"r{turn}-{n}", n % 2 == 0, items[0] if n % 2 == 0 else None).result()
+        log.close()
+    for part in sorted(folder.glob("*.parquet"))[::2]:  # half of them as journals that nobody shelved
+        rows = pq.read_table(part).to_pylist()
+        part.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        part.unlink()
+    return folder
+
+
+@cache
+def sound_model() -> Path:
+    """A model that reads ids, made once a process."""
     from exactk.data.dataset import Dataset
     from exactk.recommender import Recommender
 
     learned, held_out, _ = Dataset.open(_sound_log()).split("random")
-    folder = _kept("model")
+    folder = kept_folder("model")
     Recommender("tiny").fit(learned, held_out, show=False).save(folder)
     return folder
 
 
-def _kept(name: str) -> Path:
+def kept_folder(name: str) -> Path:
     """A folder that lasts for the bench; its name tells which code made it, so that a new child need not make it."""
     made_by = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
     return Path(tempfile.mkdtemp(prefix=f"exactk-torture-{made_by}-")) / name

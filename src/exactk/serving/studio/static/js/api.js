@@ -31,11 +31,13 @@ export async function ask(path, body, signal) {
 
 function askForKey() {
   const dialog = find("key-dialog");
+  dialog.returnValue = "";
   if (!dialog.open) dialog.showModal();
-  return new Promise((go) => {
+  return new Promise((go, stop) => {
     dialog.addEventListener("close", () => {
+      if (dialog.returnValue !== "use") return stop(new Refused({ detail: "Without a key the service shows nothing; load the page again to give one." }));
       sessionStorage.setItem(KEY, find("key").value);
-      go();
+      return go();
     }, { once: true });
   });
 }

@@ -9,11 +9,14 @@ export function drawCard(view, hue, tell) {
         element("p", {}, "Together these forbid one. Lift any of them and a card exists:"),
         element("ul", {}, blocking.map((name) => element("li", {}, name)))] : element("p", {}, view.problem.detail)));
     fill("proof");
+    fill("preferences");
     return;
   }
-  fill("card", view.best.positions.map((position) => {
+  const places = view.best.in_places;
+  fill("card", view.best.positions.map((position, place) => {
     const item = view.items[position];
     return element("li", { class: "tile", style: { "--hue": hue(item) }, onmouseenter: () => tell(position), onclick: () => tell(position) },
+      places && element("span", { class: "place" }, `place ${place + 1}`),
       element("b", {}, item.title),
       element("small", {}, element("span", {}, item.category), element("span", {}, figure(view.scores[position]))));
   }));
@@ -21,6 +24,13 @@ export function drawCard(view, hue, tell) {
   fill("proof", element("span", {}, "worth "), element("b", {}, figure(view.best.value)), " · ",
     element("span", { class: proven ? "seal" : "open" }, proven ? view.best.proof : view.best.bound === null ? view.best.proof : `at most ${figure(view.best.bound)}`),
     element("span", {}, ` · ${figure(view.best.ms)} ms`));
+  fill("preferences", view.best.broken.map((one) => element("li", {}, breaking(one))));
+}
+
+/** A broken preference in words. */
+export function breaking({ rule, times, cost }) {
+  const often = times === 1 ? "once" : times === 2 ? "twice" : `${times} times`;
+  return `${rule}: broken ${often}, −${figure(cost)}`;
 }
 
 export function drawCandidates(view, hue, order, wishes, tell, wish) {
@@ -49,9 +59,9 @@ function act(kind, pressed, item, wish) {
 }
 
 function status(view, i, chosen) {
-  if (chosen.has(i)) return "in the card";
+  if (chosen.has(i)) return "on the card";
   const why = view.why[i];
-  if (!why || why.cost === null) return "fits no card";
+  if (!why || why.cost === null) return why && why.text.startsWith("Not") ? "not worked out" : "fits no card";
   return `costs ${figure(why.cost)}`;
 }
 
@@ -75,6 +85,7 @@ export function tellWhy(view, i) {
   fill("why", element("p", { class: "verdict" }, why.text),
     why.blockers.length > 0 && element("ul", {}, why.blockers.map((blocker) =>
       element("li", {}, element("b", {}, view.items[blocker.position].title), " is on the card: ", blocker.rules.join("; ")))),
+    why.blocking.length > 0 && element("ul", {}, why.blocking.map((name) => element("li", {}, "Ruled out by: ", name))),
     why.swap && element("p", { class: "hint" }, "The best card with it: ", why.swap.map((p) => view.items[p].title).join(" · ")),
     why.pairs.length > 0 && element("p", { class: "hint" }, "With the card’s items it adds ",
       why.pairs.map((pair) => `${signed(pair.value)} with ${view.items[pair.position].title}`).join(", "), "."),

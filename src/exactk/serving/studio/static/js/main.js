@@ -1,7 +1,9 @@
 // The studio: one request held in `state`, one question to the service per change, every panel drawn from its answer.
 import { ask, Refused } from "./api.js";
 import { drawCandidates, drawCard, tellWhy } from "./cards.js";
+import { drawChanges } from "./changes.js";
 import { hues } from "./colours.js";
+import { drawColumns } from "./columns.js";
 import { element, fill, find } from "./dom.js";
 import { drawGraph, layout, light } from "./graph.js";
 import { drawHeat } from "./heatmap.js";
@@ -46,15 +48,15 @@ function open(request) {
   return update();
 }
 
-/** Ask for everything about the request as it stands now; a newer change overtakes an older one. */
-function update() {
+/** Ask for everything about the request as it stands now; a newer change overtakes an older one. `cause`: what changed. */
+function update(cause = "") {
   return guarded(async () => {
     state.pending?.abort();
     state.pending = new AbortController();
     const { request, on, wishes, k } = state;
     const body = {
       k, items: request.items, scores: request.scores, pair_scores: request.pair_scores, user: request.user,
-      user_features: request.user_features, constraints: request.constraints.map((rule, index) => ({ rule, on: on[index] })),
+      user_features: request.user_features, context: request.context, constraints: request.constraints.map((rule, index) => ({ rule, on: on[index] })),
       include: [...wishes.include], exclude: [...wishes.exclude],
       scored_by: find("scored-by-field").hidden ? "given" : find("scored-by").value,
     };
@@ -66,6 +68,7 @@ function update() {
     const before = state.view;
     state.view = view;
     const same = before && before.items.length === view.items.length && before.items.every((item, i) => item.item_id === view.items[i].item_id);
+    drawChanges(same ? before : null, view, cause);
     draw(!same || JSON.stringify(before.conflicts) !== JSON.stringify(view.conflicts), !same);
   });
 }
@@ -82,10 +85,14 @@ function draw(moved, fresh) {
     state.conflictsShown = view.items.length > 20;
     state.told = null;
     find("why-title").textContent = "Why?";
-    fill("why", element("p", { class: "hint" }, "Point at an item, or reach it with Tab: here stands why it is in the card, or what keeps it out."));
+    fill("why", element("p", { class: "hint" }, "Point at an item, or reach it with Tab: here stands why it is on the card, or what keeps it out."));
   }
   find("k-shown").textContent = state.k;
-  drawRules(view.rules, state.on, view, (index) => { state.on[index] = !state.on[index]; update(); });
+  drawRules(view.rules, state.on, view, (index) => {
+    state.on[index] = !state.on[index];
+    update(`${view.rules[index].name} ${state.on[index] ? "on" : "off"}`);
+  });
+  drawColumns(view, find("scored-by").value === "model");
   drawWishes(view.items, state.wishes, wish);
   drawCard(view, hue, tell);
   drawMethods(view, hue, tell);
@@ -110,6 +117,8 @@ function drawGraphNow() {
   find("show-conflicts").setAttribute("aria-pressed", String(conflictsShown));
   const hue = hues(view.items);
   drawGraph(view, hue, places, conflictsShown, tell);
+  find("no-conflicts").hidden = view.conflicts.length > 0;
+  find("no-conflicts").textContent = `No pair is forbidden${view.rules.length ? ": the rules that are on speak of the card as a whole" : ""}.`;
   const categories = [...new Map(view.items.map((item) => [item.category, item])).values()].filter((item) => item.category);
   fill("legend", categories.slice(0, 12).map((item) => element("li", {}, element("i", { style: { "--hue": hue(item) } }), item.category)));
 }
@@ -137,7 +146,8 @@ function wish(kind, id) {
     state.wishes[asked].add(id);
     state.wishes[other].delete(id);
   }
-  update();
+  const { title } = state.view.items.find((item) => item.item_id === id);
+  update(`${title}: ${state.wishes[asked].has(id) ? kind : "as you like"}`);
 }
 
 function listen() {
@@ -145,8 +155,8 @@ function listen() {
   find("request").addEventListener("change", () => guarded(chooseRequest));
   find("previous").addEventListener("click", () => step(-1));
   find("next").addEventListener("click", () => step(1));
-  find("k").addEventListener("input", () => { state.k = Number(find("k").value); update(); });
-  find("scored-by").addEventListener("change", update);
+  find("k").addEventListener("input", () => { state.k = Number(find("k").value); update(`${state.k} items`); });
+  find("scored-by").addEventListener("change", () => update());
   find("order").addEventListener("change", drawCandidatesNow);
   find("unfold").addEventListener("click", () => {
     state.unfolded = true;

@@ -1,4 +1,5 @@
 // Our card beside the others': what each would have shown, and what it is worth under the same value.
+import { breaking } from "./cards.js";
 import { element, figure, fill } from "./dom.js";
 
 export function drawMethods(view, hue, tell) {
@@ -21,6 +22,6 @@ export function drawMethods(view, hue, tell) {
       }), Array.from({ length: method.missing }, () => element("span", { class: "chip empty" }, "nothing fits"))),
       element("span", { class: "value" }, figure(method.value)),
       element("div", { class: "bar" }, element("i", { style: { width: `${(100 * share).toFixed(1)}%` } })),
-      method.note && element("span", { class: "note" }, method.note));
+      element("span", { class: "note" }, [method.note, ...method.broken.map(breaking)].join("; ")));
   }));
 }

@@ -1,0 +1,196 @@
+"""Requests as the columns of a table: one row a request, lists beside its candidates, all under our names.
+
+Knows no file and no vocabulary. Taken one by one its rows are requests like any others, and read the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Bool, Int64
+
+from exactk.data.requests import Request
+from exactk.data.roles import MEASURED
+from exactk.data.table import combine, flatten
+
+ROLES = ("request_id", "user_id", "candidates", "k", "include", "exclude")
+CELLS = 1 << 23  # of graphs that are in memory together
+
+
+class RequestTable(Sequence[Request]):
+    """B requests; `card_size` is that of those that name none.
+
+    Beside the columns in `ROLES` stand "candidate.price", "item.brand", score and position, as lists as long as the
+    candidates', and "context.device", "user.age", one value a request. A missing value says nothing.
+    """
+
+    def __init__(self, table: pa.Table, card_size: int) -> None:
+        self.table, self._card_size = table, card_size
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @overload
+    def __getitem__(self, place: int) -> Request: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> RequestTable: ...
+
+    def __getitem__(self, place: int | slice) -> Request | RequestTable:
+        if isinstance(place, slice):
+            first, last, _ = place.indices(len(self))
+            return RequestTable(self.table.slice(first, max(0, last - first)), self._card_size)
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        return self._request({name: self.table[name][place].as_py() for name in self.table.column_names})
+
+    def __iter__(self) -> Iterator[Request]:
+        return map(self._request, self.table.to_pylist())
+
+    def take(self, places: Sequence[int] | Int64[np.ndarray, "P"]) -> RequestTable:
+        """Some of them, in the order asked for."""
+        return RequestTable(self.table.take(pa.array(places, pa.int64())), self._card_size)
+
+    def parts(self, most: int) -> Iterator[RequestTable]:
+        """All of them, a bounded number at a time: fewer where lists are long, whose pairs fill the memory."""
+        first = 0
+        while first < len(self):
+            longest = np.maximum.accumulate(self.counts[first : first + most])
+            cells = longest.astype(np.int64) ** 2 * np.arange(1, len(longest) + 1)
+            last = first + max(1, int((cells <= CELLS).sum()))
+            yield self[first:last]
+            first = last
+
+    @property
+    def request_ids(self) -> list[Any]:
+        """What the requests are called; by their place in the table where they have no names."""
+        if "request_id" not in self.table.column_names:
+            return list(range(len(self)))
+        named: list[Any] = self.table["request_id"].to_pylist()
+        return named
+
+    @property
+    def users(self) -> list[Any]:
+        """Who asks, None where nobody says."""
+        held: list[Any] = (
+            self.table["user_id"].to_pylist() if "user_id" in self.table.column_names else [None] * len(self)
+        )
+        return held
+
+    @cached_property
+    def counts(self) -> Int64[np.ndarray, "B"]:
+        """Candidates of each request."""
+        return flatten(self.table["candidates"])[1]
+
+    @cached_property
+    def item_ids(self) -> pa.Array:
+        """Candidates end to end."""
+        return flatten(self.table["candidates"])[0]
+
+    @cached_property
+    def card_size(self) -> Int64[np.ndarray, "B"]:
+        """K of each request."""
+        if "k" not in self.table.column_names:
+            return np.full(len(self), self._card_size, np.int64)
+        asked = combine(self.table["k"]).cast(pa.int64()).fill_null(self._card_size)
+        return np.asarray(asked.to_numpy(zero_copy_only=False), np.int64)
+
+    def wishes(self, name: str) -> list[Any] | None:
+        """`include` or `exclude` of each request; None where no request has any."""
+        if name not in self.table.column_names:
+            return None
+        return [wished or () for wished in self.table[name].to_pylist()]
+
+    @cached_property
+    def sent(self) -> dict[str, pa.Array]:
+        """What is said of the candidates, end to end, by name; what an item shares with a candidate is the latter's."""
+        held: dict[str, pa.Array] = {}
+        for name in self._of_candidates:
+            values = flatten(self.table[name])[0]
+            if name.startswith("item.") and pa.types.is_floating(values.type):
+                values = pc.if_else(pc.is_nan(values), None, values)
+            held.setdefault(_bare(name), values)
+        return held
+
+    @cached_property
+    def contexts(self) -> list[dict[str, Any]]:
+        """What each request says of itself and of its user."""
+        columns = {_bare(name): self.table[name].to_pylist() for name in self._of_requests}
+        return [
+            {name: held[b] for name, held in columns.items() if _is_known(held[b])} for b in range(len(self))
+        ]
+
+    def faults(self) -> dict[int, str]:
+        """Places of requests that cannot be answered, and why; no rule and no model is asked."""
+        lists = combine(self.table["candidates"])
+        reasons: dict[int, str] = {}
+
+        def refuse(wrong: Bool[np.ndarray, "B"], reason: str) -> None:
+            for place in np.flatnonzero(wrong).tolist():
+                reasons.setdefault(place, reason)
+
+        refuse(np.asarray(lists.is_null().to_numpy(zero_copy_only=False)), "there is no list of candidates")
+        refuse(self.counts == 0, "there are no candidates")
+        for name in self._of_candidates:
+            wrong = flatten(self.table[name])[1] != self.counts
+            refuse(wrong, f"{_bare(name)}: its list is not as long as the candidates'")
+        owner = np.repeat(np.arange(len(self)), self.counts)
+        if self.item_ids.null_count:
+            missing = np.asarray(self.item_ids.is_null().to_numpy(zero_copy_only=False))
+            refuse(np.bincount(owner[missing], minlength=len(self)) > 0, "a candidate has no id")
+        code = np.asarray(
+            self.item_ids.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+        )
+        order = np.lexsort((code, owner))
+        twice = (np.diff(owner[order]) == 0) & (np.diff(code[order]) == 0)
+        again = np.bincount(owner[order][1:][twice], minlength=len(self)) > 0
+        refuse(again, "a candidate stands there twice")
+        refuse(self.card_size < 1, "k must be at least 1")
+        for place in np.flatnonzero(self.card_size > self.counts).tolist():
+            reasons.setdefault(
+                place,
+                f"a card of {self.card_size[place]} cannot be made of {self.counts[place]} candidates",
+            )
+        return dict(sorted(reasons.items()))
+
+    @cached_property
+    def _of_candidates(self) -> list[str]:
+        """Columns of candidates, those of their items last."""
+        names = self.table.column_names
+        of_request = [name for name in names if name.startswith("candidate.") or name in MEASURED]
+        return [*of_request, *(name for name in names if name.startswith("item."))]
+
+    @cached_property
+    def _of_requests(self) -> list[str]:
+        return [name for name in self.table.column_names if name.startswith(("context.", "user."))]
+
+    def _request(self, row: dict[str, Any]) -> Request:
+        """One row as anybody would send it."""
+        ids = tuple(row["candidates"] or ())
+        attributes: dict[Any, dict[str, Any]] = {}
+        for name in self._of_candidates:
+            for item_id, value in zip(ids, row[name] or (), strict=False):
+                if _is_known(value):
+                    attributes.setdefault(item_id, {}).setdefault(_bare(name), value)
+        return Request(
+            row.get("user_id"),
+            ids,
+            self._card_size if row.get("k") is None else row["k"],
+            tuple(row.get("include") or ()),
+            tuple(row.get("exclude") or ()),
+            attributes,
+            context={_bare(name): row[name] for name in self._of_requests if _is_known(row[name])},
+        )
+
+
+def _bare(name: str) -> str:
+    return name.partition(".")[2] or name
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and value != value)

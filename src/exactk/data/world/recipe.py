@@ -1,0 +1,256 @@
+"""What a world is asked to be, the words it is told in, and who lives in it: users with tastes; items in families, with
+category, brand, style, price, quality and theme.
+
+Knows neither what makes a card good (`truth.py`) nor what a log shows of all this (`writing.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from jaxtyping import Float32, Float64, Int8, Int32, Int64
+
+from exactk.errors import ConfigError
+from exactk.settings.sections import Section, setting
+
+VERSION = 1  # of the recipe: another recipe makes another world from the same seed, and must say so
+
+CATEGORIES = (
+    "hat", "scarf", "gloves", "coat", "dress", "handbag", "heels", "jeans", "sneakers", "backpack",
+    "tent", "thermos", "teapot", "teacup", "blanket", "lamp",
+)  # fmt: skip
+THEMES = ("winter", "wedding", "campus", "camping", "teatime", "cosy")
+
+# How much two categories help each other on one card, in units of `Effects.complement`; clashes are negative.
+COMPLEMENTS: Mapping[tuple[str, str], float] = {
+    ("hat", "scarf"): 1.0, ("hat", "gloves"): 0.7, ("hat", "coat"): 0.6, ("scarf", "gloves"): 1.0,
+    ("scarf", "coat"): 0.8, ("gloves", "coat"): 0.7, ("scarf", "handbag"): 0.6, ("hat", "dress"): 0.5,
+    ("dress", "handbag"): 1.0, ("dress", "heels"): 1.0, ("handbag", "heels"): 0.8, ("coat", "handbag"): 0.5,
+    ("coat", "jeans"): 0.6, ("jeans", "sneakers"): 1.0, ("jeans", "backpack"): 0.6, ("hat", "sneakers"): 0.5,
+    ("sneakers", "backpack"): 0.8, ("backpack", "tent"): 0.9, ("backpack", "thermos"): 0.8,
+    ("tent", "thermos"): 0.7, ("tent", "lamp"): 0.7, ("gloves", "thermos"): 0.6, ("tent", "blanket"): 0.5,
+    ("teapot", "teacup"): 1.0, ("teacup", "blanket"): 0.8, ("teapot", "lamp"): 0.6, ("teapot", "blanket"): 0.6,
+    ("blanket", "lamp"): 0.9, ("teacup", "lamp"): 0.6, ("thermos", "teacup"): 0.5,
+    ("scarf", "sneakers"): -0.5, ("dress", "sneakers"): -0.6, ("heels", "backpack"): -0.6,
+    ("heels", "tent"): -0.6, ("handbag", "tent"): -0.5, ("coat", "teapot"): -0.4, ("jeans", "teapot"): -0.4,
+    ("dress", "thermos"): -0.4, ("gloves", "lamp"): -0.4, ("hat", "teacup"): -0.4,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WorldConfig(Section):
+    """Size and knobs of a world; everything in it follows from these and nothing else."""
+
+    section = "world"
+
+    users: int = setting(2_000, "how many there are", least=1)
+    items: int = setting(5_000, "how many there are; at least twice n", least=1)
+    impressions: int = setting(30_000, "logged cards", least=1)
+    k: int = setting(
+        4, "items on a card; exact propensities are summed over all 2^k prefixes", least=1, most=12
+    )
+    n: int = setting(50, "candidates of a request", least=1)
+    strength: float = setting(
+        1.0, "of the effect of pairs; 0: the best single items are the best card", least=0
+    )
+    theme: float = setting(0.0, "what three items of one theme gain a card, in log-odds", least=0)
+    click_rate: float = setting(0.13, "mean click probability of the logged cards", above=0, below=1)
+    min_distance: float = setting(0.5, "of two titles on one card, as NED", least=0, most=1)
+    seed: int = setting(7, "of everything", least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k > self.n:
+            raise ConfigError(f"setting world.k must be at most world.n, got {self.k} and {self.n}")
+        if self.items < 2 * self.n:
+            raise ConfigError(
+                f"setting world.items must be at least twice world.n, got {self.items} and {self.n}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+def stream(seed: int, name: str, index: int = 0) -> np.random.Generator:
+    """The generator of one named part of a world: parts never share draws, so none depends on who ran first."""
+    return np.random.default_rng([seed, crc32(name.encode()), index])
+
+
+def complement_table() -> np.ndarray:
+    """[C, C] symmetric: `COMPLEMENTS` by category number, zero elsewhere."""
+    table = np.zeros((len(CATEGORIES), len(CATEGORIES)))
+    for (first, second), weight in COMPLEMENTS.items():
+        i, j = CATEGORIES.index(first), CATEGORIES.index(second)
+        table[i, j] = table[j, i] = weight
+    return table
+
+
+TASTE_SIZE = 8
+NUM_BRANDS = 120
+CHUNK = 1 << 16  # items and users are drawn in chunks of this size, each from a generator of its own
+FAMILY_SIZES = (0.30, 0.22, 0.18, 0.14, 0.10, 0.06)  # a product is listed 1 to 6 times, 2.7 times on average
+UNTHEMED = 0.25
+
+# A theme is at home in these categories (weight 6 against 1 elsewhere).
+_AT_HOME = {
+    "winter": ("hat", "scarf", "gloves", "coat", "thermos", "blanket"),
+    "wedding": ("dress", "handbag", "heels", "hat", "lamp", "teapot"),
+    "campus": ("jeans", "sneakers", "backpack", "coat", "lamp", "thermos"),
+    "camping": ("backpack", "tent", "thermos", "gloves", "sneakers", "lamp"),
+    "teatime": ("teapot", "teacup", "dress", "scarf", "blanket", "handbag"),
+    "cosy": ("blanket", "lamp", "scarf", "teacup", "coat", "teapot"),
+}
+
+
+@dataclass(frozen=True)
+class People:
+    """Per user: taste (of length sqrt(D)), the price level they shop at, how much they care for what goes together."""
+
+    taste: Float32[np.ndarray, "U D"]
+    budget: Float32[np.ndarray, "U"]
+    coordination: Float32[np.ndarray, "U"]
+    activity: Float32[np.ndarray, "U"]
+
+
+@dataclass(frozen=True)
+class Goods:
+    """Per item: its latent truth. Listings of one product (a family) are neighbours: `family` never falls.
+
+    `words` are raw draws, one for the product and two for the seller, of which `titles.py` makes titles.
+    """
+
+    category: Int8[np.ndarray, "I"]
+    theme: Int8[np.ndarray, "I"]
+    brand: Int32[np.ndarray, "I"]
+    family: Int32[np.ndarray, "I"]
+    style: Float32[np.ndarray, "I D"]
+    price: Float32[np.ndarray, "I"]
+    quality: Float32[np.ndarray, "I"]
+    words: Int32[np.ndarray, "I W"]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What all chunks share: where each category sits among the tastes, and how dear each brand is."""
+
+    centre: Float64[np.ndarray, "C D"]
+    brand_tier: Float64[np.ndarray, "R"]
+
+
+class Shelves(NamedTuple):
+    """Where retrieval looks: the families of each category, and the items of each family."""
+
+    category_start: Int64[np.ndarray, "C1"]
+    families: Int64[np.ndarray, "G"]
+    family_start: Int64[np.ndarray, "G1"]
+
+
+def geometry(seed: int) -> Geometry:
+    """Category centres (unit vectors, as chance throws them) and brand tiers (standard normal)."""
+    rng = stream(seed, "geometry")
+    centre = rng.standard_normal((len(CATEGORIES), TASTE_SIZE))
+    centre /= np.linalg.norm(centre, axis=1, keepdims=True)
+    return Geometry(centre, rng.standard_normal(NUM_BRANDS))
+
+
+def chunks(total: int, size: int = CHUNK) -> Iterator[tuple[int, int, int]]:
+    """(number, start, stop) of each chunk."""
+    for number, start in enumerate(range(0, total, size)):
+        yield number, start, min(start + size, total)
+
+
+def people(config: WorldConfig) -> People:
+    """All users."""
+    return People(*_joined([_people_chunk(config.seed, *chunk) for chunk in chunks(config.users)]))
+
+
+def _people_chunk(seed: int, number: int, start: int, stop: int) -> tuple[np.ndarray, ...]:
+    rng = stream(seed, "people", number)
+    num = stop - start
+    taste = rng.standard_normal((num, TASTE_SIZE), np.float32)
+    taste *= np.sqrt(TASTE_SIZE) / np.linalg.norm(taste, axis=1, keepdims=True)
+    budget = np.float32(0.7) * rng.standard_normal(num, np.float32)
+    coordination = np.clip(1 + 0.2 * rng.standard_normal(num, np.float32), 0.5, 1.5)
+    activity = np.exp(0.7 * rng.standard_normal(num, np.float32))
+    return taste, budget, coordination.astype(np.float32), activity
+
+
+def goods(config: WorldConfig) -> Goods:
+    """All items."""
+    shared = geometry(config.seed)
+    parts = [_goods_chunk(config.seed, shared, *chunk) for chunk in chunks(config.items)]
+    num_families = np.cumsum([0] + [int(part[3][-1]) + 1 for part in parts[:-1]])
+    shifted = [
+        (*part[:3], part[3] + np.int32(before), *part[4:])
+        for part, before in zip(parts, num_families, strict=True)
+    ]
+    return Goods(*_joined(shifted))
+
+
+def _goods_chunk(seed: int, shared: Geometry, number: int, start: int, stop: int) -> tuple[np.ndarray, ...]:
+    rng = stream(seed, "items", number)
+    num = stop - start
+    sizes = rng.choice(np.arange(1, 7), size=num, p=FAMILY_SIZES)
+    family = np.repeat(np.arange(num, dtype=np.int32), sizes)[:num]
+    num_families = int(family[-1]) + 1
+
+    category = rng.integers(len(CATEGORIES), size=num_families, dtype=np.int8)
+    theme = _themes(rng, category)
+    brand = rng.integers(NUM_BRANDS, size=num_families, dtype=np.int32)
+    tier = shared.brand_tier[brand]
+    price = 0.6 * tier + 0.8 * rng.standard_normal(num_families)
+    quality = 0.5 * tier + 0.7 * rng.standard_normal(num_families)
+    own_style = rng.standard_normal((num_families, TASTE_SIZE)) / np.sqrt(TASTE_SIZE)
+    style = np.sqrt(0.5) * (shared.centre[category] + own_style)
+    product_words = rng.integers(1 << 30, size=(num_families, 1), dtype=np.int32)
+
+    # A listing is its product, seen by one seller: almost the same style and price, a service of its own.
+    listed_style = style[family] + 0.03 * rng.standard_normal((num, TASTE_SIZE))
+    listed_price = price[family] + 0.1 * rng.standard_normal(num)
+    listed_quality = quality[family] + 0.5 * rng.standard_normal(num)
+    seller_words = rng.integers(1 << 30, size=(num, 2), dtype=np.int32)
+    return (
+        category[family],
+        theme[family],
+        brand[family],
+        family,
+        listed_style.astype(np.float32),
+        listed_price.astype(np.float32),
+        listed_quality.astype(np.float32),
+        np.concatenate([product_words[family], seller_words], axis=1),
+    )
+
+
+def theme_weights() -> Float64[np.ndarray, "C T1"]:
+    """Chance of each theme (last column: none) in each category."""
+    weight = np.array([[6.0 if c in _AT_HOME[t] else 1.0 for t in THEMES] for c in CATEGORIES])
+    weight *= (1 - UNTHEMED) / weight.sum(axis=1, keepdims=True)
+    return np.concatenate([weight, np.full((len(CATEGORIES), 1), UNTHEMED)], axis=1)
+
+
+def _themes(rng: np.random.Generator, category: np.ndarray) -> np.ndarray:
+    ladder = np.cumsum(theme_weights(), axis=1)[category]
+    drawn = (rng.random(len(category))[:, None] > ladder).sum(axis=1)
+    return np.where(drawn >= len(THEMES), -1, drawn).astype(np.int8)
+
+
+def shelves(items: Goods) -> Shelves:
+    """Sort the families by category once, for retrieval."""
+    first = np.flatnonzero(np.diff(items.family, prepend=-1))
+    category = items.category[first]
+    families = np.argsort(category, kind="stable")
+    counts = np.bincount(category, minlength=len(CATEGORIES))
+    return Shelves(
+        category_start=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        families=families.astype(np.int64),
+        family_start=np.append(first, len(items.family)).astype(np.int64),
+    )
+
+
+def _joined(parts: list[tuple[np.ndarray, ...]]) -> list[np.ndarray]:
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]

@@ -1,1 +1,0 @@
-"""A learned value of cards on the CPU, compiled, and searched exactly."""

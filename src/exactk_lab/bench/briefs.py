@@ -1,0 +1,218 @@
+"""Random briefs to our engine, CP-SAT and HiGHS in one run; and how good our answers are when time is short.
+
+Knows no solver from inside: rivals are `brief_rivals.py`, requests `brief_instances.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from exactk.problem.exact import cliques
+from exactk.problem.graph import Requests, complete_graph
+from exactk_lab.bench.brief_instances import BriefInstance, brief_instance
+from exactk_lab.bench.brief_rivals import BRIEF_RIVALS
+from exactk_lab.bench.exact_rivals import SolverOutcome, Status
+from exactk_lab.bench.report import Goal, Report
+from exactk_lab.bench.stopping import Ring
+from exactk_lab.bench.timing import repeated, spread
+
+
+@dataclass(frozen=True)
+class BriefPlan:
+    """Which cells to measure, on how many requests each, and when to stop a solver (seconds)."""
+
+    num_nodes: tuple[int, ...] = (20, 50, 200)
+    card_sizes: tuple[int, ...] = (4, 6, 10)
+    num_instances: int = 5
+    limit: float = 20.0
+    repeat_seconds: float = 0.1
+    anytime_nodes: tuple[int, ...] = (200, 500)
+    anytime_instances: int = 5
+    reference_seconds: float = 20.0
+
+
+FULL = BriefPlan()
+QUICK = BriefPlan((20, 50), (4, 6), 1, 1.5, 0.02, (200,), 1, 1.0)
+BUDGETS_MS = (1.0, 5.0, 20.0)
+ANYTIME_CARD = 10
+
+
+class BriefCell(NamedTuple):
+    """One kind of request under a brief."""
+
+    pairs: bool
+    card_size: int
+    num_nodes: int
+
+
+def run(quick: bool = False) -> Report:
+    """Every cell of the plan, then short budgets."""
+    plan = QUICK if quick else FULL
+    with Ring() as ring:
+        rows = rows_of(plan, ring)
+    anytime = anytime_rows(plan)
+    return Report(
+        name="briefs",
+        rows=rows + anytime,
+        goals=brief_goals(rows, anytime),
+        notes=[
+            "ours is the whole Python call; a rival's time is its solve call alone, without building the model",
+            f"at {plan.limit:g} s a solver is stopped: its time then counts as the limit, the ratio as a lower bound; "
+            "it is not tried on the other requests of that cell, nor on larger N of the same K and weights",
+            "briefs are random mixes of rules: caps, counts, totals, variety, places, preferences",
+            "weights are whole numbers, nodes 0..1000, pairs -500..500; all proven optima agreed",
+        ],
+        seeds=list(range(plan.num_instances)),
+        quick=quick,
+    )
+
+
+def rows_of(plan: BriefPlan, ring: Ring) -> list[dict[str, Any]]:
+    """Every cell; a rival once stopped is taken to need the limit at larger N of the same K."""
+    over: set[tuple[str, bool, int]] = set()
+    solve_ours(brief_instance(20, 4, True, 0), limit=60.0, seconds=0.0)  # compiled code is loaded first
+    return [measured(cell, plan, ring, over) for cell in cells(plan)]
+
+
+def cells(plan: BriefPlan) -> Iterator[BriefCell]:
+    """Smaller N first."""
+    for pairs in (False, True):
+        for K in plan.card_sizes:
+            for N in plan.num_nodes:
+                yield BriefCell(pairs, K, N)
+
+
+def solve_ours(instance: BriefInstance, limit: float, seconds: float) -> tuple[SolverOutcome, list[float]]:
+    """Our answer, and the times of repeated calls (the first left out)."""
+    requests, node = instance.requests(), instance.node[None].astype(float)
+    pair = None if instance.pair is None else instance.pair[None].astype(float)
+    started = time.perf_counter()
+    found = cliques.best(requests, node, pair, limit)
+    first = time.perf_counter() - started
+    finished = bool(found.optimal[0])
+    status: Status = "limit" if not finished else "optimal" if found.found[0] else "infeasible"
+    long = first > limit / 2
+    times = [first] if long else repeated(lambda: cliques.best(requests, node, pair, limit), seconds)
+    return SolverOutcome(
+        status, float(found.weight[0]), float(found.bound[0]), float(np.median(times))
+    ), times
+
+
+def measured(
+    cell: BriefCell, plan: BriefPlan, ring: Ring, over: set[tuple[str, bool, int]]
+) -> dict[str, Any]:
+    """One row: our times and each rival's on the requests of a cell; refuses contradicting proofs."""
+    from exactk_lab.bench.exact import check
+
+    instances = [
+        brief_instance(cell.num_nodes, cell.card_size, cell.pairs, seed) for seed in range(plan.num_instances)
+    ]
+    solved = [solve_ours(instance, plan.limit, plan.repeat_seconds) for instance in instances]
+    answers = [outcome for outcome, _ in solved]
+    row: dict[str, Any] = {
+        "brief": "node+pair" if cell.pairs else "node",
+        "card_size": cell.card_size,
+        "num_nodes": cell.num_nodes,
+        "ours_ms": spread([t for _, times in solved for t in times]),
+    }
+    least = np.full(len(instances), np.inf)
+    for name in BRIEF_RIVALS:
+        tried = (name, cell.pairs, cell.card_size) in over
+        taken: list[float] = []
+        run = stopped = 0
+        for seed, instance in enumerate(instances):
+            if tried or stopped:
+                taken.append(plan.limit)
+                continue
+            outcome = ring.solve(f"brief, {name}", instance, plan.limit)
+            check(answers[seed], outcome, name, cell, seed)
+            run += 1
+            stopped += outcome.status == "limit"
+            taken.append(max(outcome.seconds, plan.limit) if outcome.status == "limit" else outcome.seconds)
+        if stopped:
+            over.add((name, cell.pairs, cell.card_size))
+        least = np.minimum(least, taken)
+        row[f"{name}_ms"] = spread(taken) | {"run": run, "stopped": stopped}
+    ratios = [
+        1.0 if answer.status == "limit" and least[seed] >= plan.limit else least[seed] / answer.seconds
+        for seed, answer in enumerate(answers)
+    ]
+    return row | {
+        "ratio": float(np.median(ratios)),
+        "least_ratio": float(min(ratios)),
+        "infeasible": sum(answer.status == "infeasible" for answer in answers),
+        "unproven": sum(answer.status == "limit" for answer in answers),
+    }
+
+
+def anytime_rows(plan: BriefPlan) -> list[dict[str, Any]]:
+    """Every pair allowed and scored, no brief: the proven gap after so many milliseconds, and what the card lacked.
+
+    `short` is measured against the best card of a much longer search, `gap` is what was proven by then; both are
+    shares of the best card known.
+    """
+    rows = []
+    for N in plan.anytime_nodes:
+        for budget in BUDGETS_MS:
+            gaps, short, taken = [], [], []
+            for seed in range(plan.anytime_instances):
+                rng = np.random.default_rng([seed, N])
+                upper = np.triu(rng.integers(-500, 501, (N, N)), 1)
+                node, pair = (
+                    rng.integers(0, 1001, (1, N)).astype(float),
+                    (upper + upper.T)[None].astype(float),
+                )
+                requests = Requests.of(complete_graph(N)[None], ANYTIME_CARD)
+                known = cliques.best(requests, node, pair, plan.reference_seconds).weight[0]
+                started = time.perf_counter()
+                found = cliques.best(requests, node, pair, budget / 1e3)
+                taken.append(time.perf_counter() - started)
+                gaps.append((found.bound[0] - found.weight[0]) / known)
+                short.append((known - found.weight[0]) / known)
+            rows.append(
+                {
+                    "anytime": "node+pair", "num_nodes": N, "card_size": ANYTIME_CARD, "budget_ms": budget,
+                    "gap": float(np.median(gaps)), "short": float(np.median(short)),
+                    "worst_short": float(max(short)), "taken_ms": spread(taken),
+                }
+            )  # fmt: skip
+    return rows
+
+
+def brief_goals(rows: list[dict[str, Any]], anytime: list[dict[str, Any]]) -> list[Goal]:
+    """What was promised of briefs and of short times."""
+    small = [row["ratio"] for row in rows if row["num_nodes"] <= 50 and row["card_size"] <= 6]
+    large = [row["ratio"] for row in rows if row["num_nodes"] == 200 and row["card_size"] == 10]
+    in_five = max((row["gap"] for row in anytime if row["budget_ms"] == 5.0), default=float("nan"))
+    goals = [
+        Goal(
+            "briefs, N <= 50, K <= 6: times faster than the best rival, median",
+            float(np.median(small)),
+            100.0,
+            "least",
+        )
+    ]
+    if large:
+        goals.append(
+            Goal(
+                "briefs, N = 200, K = 10: times faster than the best rival, median",
+                float(np.median(large)),
+                10.0,
+                "least",
+            )
+        )
+    return [
+        *goals,
+        Goal(
+            "briefs, anywhere: times faster, on the worst request",
+            min(row["least_ratio"] for row in rows),
+            1.0,
+            "least",
+        ),
+        Goal("proven gap after 5 ms, share of the best card, worst N", in_five, 0.02, "most"),
+    ]
