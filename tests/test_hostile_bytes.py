@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from exactk.data.columns.roles import Columns
 from exactk.data.logs.frame import build_frame
 from exactk.data.logs.request_rows import AskedColumns
-from exactk.data.roles import Columns
 from exactk.errors import ExactKError
 from exactk.model_files import checked_description
 from exactk.problem.rules.constraints import load_rules

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from exactk.data.request_batch import RequestBuilder
-from exactk.data.requests import Request
-from exactk.data.vocabulary import Vocabulary
+from exactk.data.columns.vocabulary import Vocabulary
+from exactk.data.requests.builder import RequestBuilder
+from exactk.data.requests.request import Request
 from exactk.recommender import Recommender
 from exactk.scale.score import score
 from exactk.scale.scoring import ScoringJob

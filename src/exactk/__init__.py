@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from exactk.data.audit.audit import audit
     from exactk.data.dataset import Dataset
     from exactk.data.logs.frame import from_frame
-    from exactk.data.requests import Request
+    from exactk.data.requests.request import Request
     from exactk.data.world.world import World, world
     from exactk.errors import (
         ConfigError,
@@ -53,7 +53,7 @@ _ROOMS = {
     "exactk.data.audit.audit": ["audit"],
     "exactk.data.dataset": ["Dataset"],
     "exactk.data.logs.frame": ["from_frame"],
-    "exactk.data.requests": ["Request"],
+    "exactk.data.requests.request": ["Request"],
     "exactk.data.world.world": ["World", "world"],
     "exactk.errors": [
         "ConfigError",

@@ -16,12 +16,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from exactk.atomic import atomic_folder, failed
-from exactk.data.catalogue import Catalogue
+from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import SplitRecord
-from exactk.data.request_batch import RequestBuilder
+from exactk.data.requests.builder import RequestBuilder
+from exactk.data.requests.catalogue import Catalogue
 from exactk.data.rolling import FILE as COUNTS
 from exactk.data.rolling import RollingCounts
-from exactk.data.vocabulary import Vocabulary
 from exactk.engine.decide import Calibration, ModelWeights
 from exactk.engine.shapes import shapes_of
 from exactk.errors import DataError

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from exactk.data.catalogue import Catalogue
+from exactk.data.columns.roles import Columns
 from exactk.data.logs.frame import from_frame
-from exactk.data.request_batch import RequestBuilder
-from exactk.data.requests import Request
-from exactk.data.roles import Columns
+from exactk.data.requests.builder import RequestBuilder
+from exactk.data.requests.catalogue import Catalogue
+from exactk.data.requests.request import Request
 from exactk.data.sample import sample_log
 from exactk.errors import ConfigError, DataError, MissingExtraError
 

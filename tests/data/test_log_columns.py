@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from exactk.data import Dataset, Vocabulary
 from exactk.data.audit.audit import stats
+from exactk.data.columns.roles import ROLES, Columns, PairFeature
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.frame import build_frame, from_frame
-from exactk.data.roles import ROLES, Columns, PairFeature
 from exactk.data.sample import sample_log
 from exactk.errors import ConfigError, DataError, InputError
 from exactk.problem.batch import Batch
@@ -398,7 +398,7 @@ def test_stats_count_columns_and_signals(dataset: Dataset) -> None:
 
 
 def test_numbers_know_how_train_spread() -> None:
-    from exactk.data.fitted import FittedNumbers
+    from exactk.data.columns.fitted import FittedNumbers
 
     values = np.array([[1.0, np.nan], [1, np.nan], [1, np.nan], [3, np.nan]], np.float32)
     found = FittedNumbers.fitted(("a", "b"), values)

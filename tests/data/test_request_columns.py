@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactk.data import Dataset
-from exactk.data.catalogue import Catalogue
-from exactk.data.categories import category_text, category_texts
+from exactk.data.columns.codes import category_text, category_texts
+from exactk.data.columns.roles import Columns
 from exactk.data.logs.frame import from_frame
-from exactk.data.request_batch import RequestBuilder
-from exactk.data.requests import Request
-from exactk.data.roles import Columns
+from exactk.data.requests.builder import RequestBuilder
+from exactk.data.requests.catalogue import Catalogue
+from exactk.data.requests.request import Request
 from exactk.data.sample import sample_log
 from exactk.errors import InputError
 

@@ -25,12 +25,12 @@ from column_logs import (
     column_logs,
     with_counts,
 )
-from exactk.data.catalogue import Catalogue
 from exactk.data.logs.files import is_untyped, tables_of
 from exactk.data.logs.frame import from_frame
 from exactk.data.logs.request_rows import AskedColumns, RequestReader, numbered, requests_of_frame
-from exactk.data.request_batch import RequestBuilder
-from exactk.data.request_table import RequestTable
+from exactk.data.requests.builder import RequestBuilder
+from exactk.data.requests.catalogue import Catalogue
+from exactk.data.requests.request import RequestTable
 from exactk.errors import DataError, InputError
 from exactk.scale.plan import files_of, parts_of
 from exactk.scale.reading import PartReader

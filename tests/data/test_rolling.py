@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactk.data import Dataset
+from exactk.data.columns.roles import ROLLING
 from exactk.data.logs.frame import from_frame
-from exactk.data.roles import ROLLING
 from exactk.data.rolling import RollingCounts, Shown
 from exactk.data.rolling_kernel import WEIGHT
 from exactk.data.writer import DatasetWriter

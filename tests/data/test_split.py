@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from card_logs import random_impressions, random_log, write_log
 from exactk.data import Dataset
-from exactk.data.order import epoch_order, in_batches
-from exactk.data.split import Method
+from exactk.data.split import Method, epoch_order, in_batches
 from exactk.errors import DataError, InputError
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from exactk.data import Dataset
 from exactk.data.audit.audit import audit
+from exactk.data.columns.roles import Columns
 from exactk.data.logs.draft import draft_columns, draft_of_files
 from exactk.data.logs.frame import build_frame, from_frame
 from exactk.data.logs.number_texts import are_numbers
 from exactk.data.logs.report import ReadReport
-from exactk.data.roles import Columns
 from exactk.errors import DataError
 from exactk.scale.building import Reading, build_parts
 from stranger_logs import KINDS, StrangerLog

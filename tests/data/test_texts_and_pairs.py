@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exactk.data.pairs import MISSING_GAP, PairInputs, derived_pairs, pair_values
-from exactk.data.roles import Columns, PairFeature
-from exactk.data.texts import BUCKETS, TextTransform, overlaps, words_of
+from exactk.data.columns.items import MISSING_GAP, PairInputs, derived_pairs, pair_values
+from exactk.data.columns.roles import Columns, PairFeature
+from exactk.data.columns.texts import BUCKETS, TextTransform, overlaps, words_of
 
 TITLES = ["red wool scarf", "red wool hat", "steel kettle", "copper kettle", "wool socks", "steel pan"] * 3
 

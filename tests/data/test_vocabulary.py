@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from card_logs import random_impressions, random_log, write_log
 from exactk.data import Dataset, Vocabulary
-from exactk.data.vocabulary import Scaling
+from exactk.data.columns.vocabulary import Scaling
 from exactk.errors import DataError, InputError
 
 ROWS = [

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from exactk.engine.lanes import take_next
-from exactk.problem.compiling import compiled
-from exactk.problem.threads import current_core, shared
+from exactk.problem.compiling import compiled, current_core, shared
 
 PIECES = 200_000
 

@@ -30,7 +30,7 @@ from exactk.problem.rules.constraints import (
     Where,
 )
 from exactk.problem.rules.decimals import scaled
-from exactk.problem.rules.files import as_toml
+from exactk.problem.rules.rule_set import as_toml
 from random_briefs import KINDS, Item, a_rule, a_shelf, columns, shelf
 
 mixes = st.lists(st.sampled_from(KINDS), min_size=1, max_size=4).map(tuple)

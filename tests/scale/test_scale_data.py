@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from exactk.data.columns.codes import hashed_rows
+from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
-from exactk.data.hashing import hashed_rows
 from exactk.data.logs.frame import build_frame
-from exactk.data.vocabulary import Vocabulary
 from exactk.errors import DataError
 from exactk.learning.optimiser import Optimiser, with_sparse_gradients
 from exactk.recommender import Recommender

@@ -24,8 +24,8 @@ from exactk.cli.output import (
 from exactk.errors import InputError
 
 if TYPE_CHECKING:
+    from exactk.data.columns.roles import Columns
     from exactk.data.dataset import Dataset
-    from exactk.data.roles import Columns
     from exactk.problem.rules.constraints import Constraints
 
 data = typer.Typer(help="Build, describe and audit dataset folders.", no_args_is_help=True)
@@ -310,7 +310,7 @@ def audit(
 
 def _columns(path: Path | None, roles: dict[str, str]) -> Columns | dict[str, str]:
     """The whole of it from a columns file, roles given beside it going first; or those roles alone."""
-    from exactk.data.roles import Columns
+    from exactk.data.columns.roles import Columns
 
     return roles if path is None else Columns.load(path).with_roles(roles)
 

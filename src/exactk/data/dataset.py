@@ -17,18 +17,17 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Int, Int64
 
 from exactk.data.assemble import mark_met
-from exactk.data.fitted import FittedColumns
-from exactk.data.fitting import fitted_columns
+from exactk.data.columns.fitted import FittedColumns
+from exactk.data.columns.logged import fitted_columns
+from exactk.data.columns.roles import NO_USER
+from exactk.data.columns.vocabulary import Scaling, Vocabulary
 from exactk.data.folder import Folder
-from exactk.data.order import epoch_order, in_batches
 from exactk.data.replay import counts_at_end
-from exactk.data.roles import NO_USER
 from exactk.data.rolling import RollingCounts
 from exactk.data.rules import ItemRules
 from exactk.data.signal import Signal, signal_of
-from exactk.data.split import Cutoffs, Method, split_rows
+from exactk.data.split import Cutoffs, Method, epoch_order, in_batches, split_rows
 from exactk.data.table import FILES, Meta, is_text
-from exactk.data.vocabulary import Scaling, Vocabulary
 from exactk.errors import DataError, InputError
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques

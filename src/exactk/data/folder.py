@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Int32, Int64
 
 from exactk.data.assemble import gathered_features, padded, unpacked_graphs
-from exactk.data.candidates import CandidateColumns
-from exactk.data.hashing import keys_of_column
+from exactk.data.columns.candidates import CandidateColumns
+from exactk.data.columns.codes import keys_of_column
+from exactk.data.columns.logged import LoggedColumns
+from exactk.data.columns.roles import SENT_MEASURES, Columns
+from exactk.data.columns.vocabulary import Scaling, Vocabulary
 from exactk.data.index import check_files, open_index
-from exactk.data.logged_columns import LoggedColumns
-from exactk.data.roles import SENT_MEASURES, Columns
 from exactk.data.rolling import FILE as COUNTS
 from exactk.data.rolling import RollingCounts
 from exactk.data.rules import ItemRules
 from exactk.data.table import FILES, Meta, combine
-from exactk.data.vocabulary import Scaling, Vocabulary
 from exactk.errors import DataError
 from exactk.problem.batch import Batch
 

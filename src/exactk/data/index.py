@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Float64, Int8, Int32, Int64, UInt8
 
 from exactk.atomic import draft_folder
-from exactk.data.categories import CategoryCoder, category_texts
+from exactk.data.columns.codes import CategoryCoder, category_texts
+from exactk.data.columns.roles import Columns
 from exactk.data.logs.coding import Coder
-from exactk.data.roles import Columns
 from exactk.data.table import FILES, Meta, RowLookup, flatten
 from exactk.errors import DataError
 

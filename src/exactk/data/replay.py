@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, Int32, Int64
 
+from exactk.data.columns.roles import USUAL_ROLLING, Columns
 from exactk.data.index import Index
 from exactk.data.logs.coding import NO_TIMESTAMP
-from exactk.data.roles import USUAL_ROLLING, Columns
 from exactk.data.rolling import RollingCounts
 from exactk.data.signal import outside_clicks
 from exactk.errors import DataError

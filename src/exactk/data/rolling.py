@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32, Int32, Int64
 
-from exactk.data.roles import ROLLING
+from exactk.data.columns.roles import ROLLING
 from exactk.data.rolling_kernel import NO_PAIR, add_pairs, count_events, look_up, rehash, replay_rows
 from exactk.errors import DataError, InputError
 

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from exactk.atomic import atomic_folder, failed
-from exactk.data.candidates import VALUES, CandidateWriter
-from exactk.data.roles import Columns
+from exactk.data.columns.candidates import VALUES, CandidateWriter
+from exactk.data.columns.roles import Columns
 from exactk.data.table import FILES, Kind, Meta, canonical
 from exactk.errors import DataError
 

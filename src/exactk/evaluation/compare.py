@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset, SplitRecord
-from exactk.data.vocabulary import Vocabulary
 from exactk.errors import InputError
 from exactk.evaluation import offpolicy
 from exactk.evaluation.click_models import second_judge

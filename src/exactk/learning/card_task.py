@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
+from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
-from exactk.data.vocabulary import Vocabulary
 from exactk.learning.fit import Step, Task
 from exactk.learning.losses import FAR, list_loss, reward_loss
 from exactk.learning.process import gathered

@@ -15,8 +15,8 @@ import torch
 from torch import Generator
 
 from exactk.atomic import write_text
+from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
-from exactk.data.vocabulary import Vocabulary
 from exactk.engine.card_values import LearnedPairs
 from exactk.engine.decide import Calibration, ExactDecider, ModelWeights
 from exactk.engine.decode.decoder import CompiledDecoder

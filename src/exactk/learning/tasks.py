@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor, nn
 
+from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
-from exactk.data.order import epoch_order, in_batches
-from exactk.data.vocabulary import Vocabulary
+from exactk.data.split import epoch_order, in_batches
 from exactk.errors import DataError
 from exactk.learning import calibrate, losses
 from exactk.learning.fit import Step, Task

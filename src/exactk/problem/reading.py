@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from exactk.errors import InputError
-from exactk.problem.frames import array_of, table_of
+from exactk.problem.given import array_of, table_of
 from exactk.problem.rules.columns import RequestError, flat_ids, is_missing, shown
 
 

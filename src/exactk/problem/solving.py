@@ -16,7 +16,6 @@ from jaxtyping import Float64
 from exactk.errors import ConfigError, ExactKError, InputError, OutOfTimeError
 from exactk.problem.brief import breaks, card_worth
 from exactk.problem.candidates import Wishes
-from exactk.problem.card_rules import best_under_card_rules
 from exactk.problem.deadline import Deadline
 from exactk.problem.exact.cliques import Ranking, any_card, arranged, best, best_n
 from exactk.problem.given import CardSize, Matrices, Matrix, Scores, ScoresOfMany, SolveOptions
@@ -37,7 +36,7 @@ from exactk.problem.rules.explain import WhyNot
 from exactk.problem.rules.pairs import Allowed, Rule
 from exactk.problem.rules.prefer import Prefer
 from exactk.problem.rules.rule_set import Constraints
-from exactk.problem.rules.sheet import RuleSheet
+from exactk.problem.rules.sheet import RuleSheet, best_under_card_rules
 
 PAIRS_AT_ONCE = 2**23  # a batch is solved in parts, so that its padded pair scores stay below 64 MiB
 MOST_CARDS = 10_000  # of one request

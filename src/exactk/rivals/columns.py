@@ -14,7 +14,7 @@ from functools import wraps
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from exactk.data.fitted import FittedColumns, FittedNumbers
+from exactk.data.columns.fitted import FittedColumns, FittedNumbers
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, CardPicker, Logs, Method, TrainedMethod
 

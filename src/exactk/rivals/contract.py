@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int
 
+from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
-from exactk.data.vocabulary import Vocabulary
 from exactk.problem.batch import Batch, in_tie_order, moved_positions
 from exactk.problem.exact import cliques
 from exactk.settings.config import QUICK as QUICK

@@ -126,7 +126,7 @@ def planned(job: ScoringJob, source: Path, rows: int) -> Plan:
 
 def plain_candidates(path: Path, model: Path) -> tuple[Any, ...]:
     """Item ids of a file, one a line, in the type of the model's own."""
-    from exactk.data.vocabulary import Vocabulary
+    from exactk.data.columns.vocabulary import Vocabulary
 
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")

@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Int64
 
 from exactk.data.logs.request_rows import AskedColumns
-from exactk.data.request_table import RequestTable
-from exactk.data.requests import Request
+from exactk.data.requests.request import Request, RequestTable
 from exactk.data.table import combine
 from exactk.errors import DataError, ExactKError, InfeasibleError, InputError, without_place
 from exactk.problem.exact import cliques

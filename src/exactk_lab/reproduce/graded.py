@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from exactk.data.vocabulary import Scaling
+from exactk.data.columns.vocabulary import Scaling
 from exactk.rivals.contract import Budget, Logs, TrainedMethod
 from exactk.rivals.selection import Exact
 from exactk.tensors import TensorBatch

@@ -23,9 +23,9 @@ from exactk.data.audit.probes import (
     list_probes,
 )
 from exactk.data.audit.verdict import findings
+from exactk.data.columns.roles import FeatureColumns
 from exactk.data.dataset import Dataset
 from exactk.data.logs.coding import NO_TIMESTAMP
-from exactk.data.roles import FeatureColumns
 from exactk.data.split import Method, default_method
 from exactk.data.table import SPLITS
 from exactk.problem.exact import cliques

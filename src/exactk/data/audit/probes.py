@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from exactk.data.assemble import padded
+from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
 from exactk.data.replay import rates_so_far
-from exactk.data.vocabulary import Vocabulary
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
 

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
 from exactk.data.assemble import FAULTS, card_positions
+from exactk.data.columns.roles import MEASURED
 from exactk.data.logs.report import ReadReport
-from exactk.data.roles import MEASURED
 from exactk.data.table import SPLITS, RowLookup, combine, flatten
 
 

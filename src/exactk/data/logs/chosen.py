@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from exactk.data.columns.roles import ROLES, Columns, encoded_name
 from exactk.data.logs.columns import ID_LISTS
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.files import tables_of
 from exactk.data.logs.guess import SUGGESTED_K
 from exactk.data.logs.recognised import key_of, named_ids
 from exactk.data.logs.report import ReadReport
-from exactk.data.roles import ROLES, Columns, encoded_name
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest
 

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from jaxtyping import Float32, Float64, Int8, Int32, Int64, UInt8
 
 from exactk.data.assemble import FAULTS, card_positions, list_positions
-from exactk.data.categories import CategoryCoder, category_texts
-from exactk.data.roles import Columns
+from exactk.data.columns.codes import CategoryCoder, category_texts
+from exactk.data.columns.roles import Columns
 from exactk.data.table import SPLITS, RowLookup, combine, flatten, packed_size
 from exactk.errors import DataError
 

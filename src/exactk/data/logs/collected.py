@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
-from exactk.data.hashing import hashed_rows
+from exactk.data.columns.codes import hashed_rows
 from exactk.data.table import combine, flatten
 
 _HASHES = (1 << 63) - 1

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactk.data.categories import category_texts
+from exactk.data.columns.codes import category_texts
+from exactk.data.columns.roles import MEASURED, Columns
 from exactk.data.logs.guess import FLAG_TEXTS, SPLIT_NAMES
 from exactk.data.logs.number_texts import numbers_of_texts
-from exactk.data.roles import MEASURED, Columns
 from exactk.data.table import combine, flatten, is_list, is_text
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest

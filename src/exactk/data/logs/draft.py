@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
+from exactk.data.columns.roles import Columns, FeatureColumns
 from exactk.data.logs.columns import ID_LISTS, flags_of
 from exactk.data.logs.files import tables_of
 from exactk.data.logs.guess import (
@@ -30,7 +31,6 @@ from exactk.data.logs.guess import (
 )
 from exactk.data.logs.number_texts import are_numbers, hold_digits
 from exactk.data.logs.recognised import codes_of, in_lists, key_of, named_ids, plain_values, recognised
-from exactk.data.roles import Columns, FeatureColumns
 from exactk.data.table import flatten, is_list, is_plain, is_text
 
 _ENOUGH = 50  # rows of items met before, to believe that a column is constant within them

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32
 
-from exactk.data.roles import encoded_name
+from exactk.data.columns.roles import encoded_name
 from exactk.data.table import combine
 from exactk.errors import ConfigError, DataError, MissingExtraError
 

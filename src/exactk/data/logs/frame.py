@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from exactk.atomic import temporary_folder
+from exactk.data.columns.roles import NO_USER
 from exactk.data.dataset import Dataset
 from exactk.data.graphs import record_graphs
 from exactk.data.logs.check import completed, problems
@@ -24,7 +25,6 @@ from exactk.data.logs.files import is_untyped, tables_of
 from exactk.data.logs.report import ReadReport
 from exactk.data.logs.rows import Piece, RequestGatherer
 from exactk.data.logs.tables import write_entities
-from exactk.data.roles import NO_USER
 from exactk.data.table import Meta
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError, InputError

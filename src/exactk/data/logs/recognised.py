@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
+from exactk.data.columns.roles import MEASURED
 from exactk.data.logs.columns import ID_LISTS, LONG, WIDE, flags_of, split_lists
 from exactk.data.logs.guess import (
     ROLE_NAMES,
@@ -28,7 +29,6 @@ from exactk.data.logs.guess import (
     plain_name,
     role_fits,
 )
-from exactk.data.roles import MEASURED
 from exactk.data.table import combine, flatten, is_list, is_text
 
 _NEARLY = 0.98  # of the rows must be as the role says

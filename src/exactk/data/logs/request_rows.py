@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int64
 
+from exactk.data.columns.roles import MEASURED, SENT_MEASURES, Columns
+from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.logs.columns import ColumnReader
 from exactk.data.logs.files import arrow_table
 from exactk.data.logs.report import ReadReport
 from exactk.data.logs.rows import RequestGatherer
-from exactk.data.request_table import RequestTable
-from exactk.data.roles import MEASURED, SENT_MEASURES, Columns
+from exactk.data.requests.request import RequestTable
 from exactk.data.table import combine, flatten, is_list
-from exactk.data.vocabulary import Vocabulary
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest
 

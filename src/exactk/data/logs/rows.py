@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
+from exactk.data.columns.roles import MEASURED
 from exactk.data.logs.collected import MetBefore
 from exactk.data.logs.report import EXAMPLES, ReadReport
-from exactk.data.roles import MEASURED
 from exactk.data.table import combine
 
 CONSTANT = ("user_id", "propensity", "timestamp", "split", "k")

@@ -32,8 +32,7 @@ from exactk.engine.pair_values import CompiledPairValues, PairValues
 from exactk.engine.shapes import CardReads, widths_of
 from exactk.errors import InputError
 from exactk.problem.batch import Batch
-from exactk.problem.compiling import num_cores
-from exactk.problem.threads import shared
+from exactk.problem.compiling import num_cores, shared
 from exactk.settings.config import CardValueConfig, Config, InputSizes
 
 GRAIN = 4  # requests that are worth another thread

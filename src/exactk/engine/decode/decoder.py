@@ -35,8 +35,7 @@ from exactk.engine.network import (
 from exactk.engine.pair_values import PairValues
 from exactk.errors import InfeasibleError
 from exactk.problem.batch import Batch
-from exactk.problem.compiling import num_cores
-from exactk.problem.threads import shared
+from exactk.problem.compiling import num_cores, shared
 from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
 
 GRAIN = 4  # requests a thread takes at least

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from exactk.errors import ConfigError, InputError
 from exactk.problem.brief import Brief
-from exactk.problem.compiling import num_cores
+from exactk.problem.compiling import num_cores, shared
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.best import best_nodes_each, best_pairs_each
 from exactk.problem.exact.briefs import (
@@ -24,7 +24,6 @@ from exactk.problem.exact.exists import FOUND, OUT_OF_TIME, completable_each, ex
 from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import RequestError
-from exactk.problem.threads import shared
 
 NO_PAIRS = np.empty((0, 0, 0))
 

@@ -39,11 +39,10 @@ from exactk.problem.rules.columns import (
     vectors,
 )
 from exactk.problem.rules.counting import Count, Share, Total, Variety
-from exactk.problem.rules.files import load_rules, save_rules
 from exactk.problem.rules.pairs import Allowed, Forbid, Rule
 from exactk.problem.rules.places import Slots
 from exactk.problem.rules.prefer import Prefer
-from exactk.problem.rules.rule_set import Constraint, Constraints
+from exactk.problem.rules.rule_set import Constraint, Constraints, load_rules, save_rules
 from exactk.problem.rules.where import Where
 
 __all__ = [

@@ -16,13 +16,12 @@ from jaxtyping import Float64
 
 from exactk.errors import ConfigError, InfeasibleError, OutOfTimeError
 from exactk.problem.brief import card_worth
-from exactk.problem.card_rules import best_under_card_rules
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.cliques import Solutions, best
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import nearest
 from exactk.problem.rules.rule_set import Constraint, Constraints
-from exactk.problem.rules.sheet import Demand, RuleSheet
+from exactk.problem.rules.sheet import Demand, RuleSheet, best_under_card_rules
 
 PAIRS_IN_TIME = (
     2**16

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic_core import from_json
 
-from exactk.data.categories import category_text
+from exactk.data.columns.codes import category_text
 from exactk.data.logs.collected import DistinctIds
 from exactk.data.table import flatten
 from exactk.data.writer import DatasetWriter

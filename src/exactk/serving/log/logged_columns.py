@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from exactk.data.fitted import FittedColumns
-from exactk.data.roles import SENT_MEASURES, Columns
+from exactk.data.columns.fitted import FittedColumns
+from exactk.data.columns.roles import SENT_MEASURES, Columns
 from exactk.serving.log.entities import free_name
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from exactk.data.roles import SENT_MEASURES, Columns
+from exactk.data.columns.roles import SENT_MEASURES, Columns
 from exactk.model_folder import TrainedModel
 
 OF_ITEMS = frozenset(("item_id", "features", "title", "category"))

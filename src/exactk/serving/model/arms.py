@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from exactk.data.request_batch import Built
-from exactk.data.sheet import sheet_of
+from exactk.data.requests.builder import Built
+from exactk.data.requests.sheet import sheet_of
 from exactk.engine.card_values import LearnedPairs
 from exactk.engine.decide import Decider, Decision, ExactDecider, decider_of, searched
 from exactk.engine.pair_tables import PairTables

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from exactk.data.requests import Request
+from exactk.data.requests.request import Request
 from exactk.model_folder import TrainedModel
 
 

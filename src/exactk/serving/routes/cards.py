@@ -16,7 +16,7 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from exactk.data.requests import Request
+from exactk.data.requests.request import Request
 from exactk.serving.http.problems import RefusalError, logged_problem_of
 from exactk.serving.http.wire import (
     Clock,

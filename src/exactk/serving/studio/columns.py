@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from exactk.data.request_batch import RequestBuilder
-from exactk.data.requests import Request
-from exactk.data.roles import SENT_MEASURES
+from exactk.data.columns.roles import SENT_MEASURES
+from exactk.data.requests.builder import RequestBuilder
+from exactk.data.requests.request import Request
 from exactk.problem.rules.constraints import Constraints
 from exactk.serving.studio.schemas import ViewRequest
 

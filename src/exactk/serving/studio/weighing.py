@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float64
 
-from exactk.data.requests import Request
+from exactk.data.requests.request import Request
 from exactk.engine.card_values import LearnedValue, SummedValue
 from exactk.engine.decide import Calibration, PolicyDecider
 from exactk.engine.network import log_softmax

@@ -12,16 +12,14 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float32, Int32, Int64
 
-from exactk.data.catalogue import Catalogue
-from exactk.data.categories import category_text
-from exactk.data.fitted import FittedCategories, FittedColumns
-from exactk.data.item_columns import ItemColumns, value_hashes
-from exactk.data.logged_columns import gap_levels
-from exactk.data.pairs import PairInputs, pair_values
-from exactk.data.roles import SENT_MEASURES
+from exactk.data.columns.codes import category_text
+from exactk.data.columns.fitted import FittedCategories, FittedColumns
+from exactk.data.columns.items import ItemColumns, PairInputs, pair_values, value_hashes
+from exactk.data.columns.logged import gap_levels
+from exactk.data.columns.roles import SENT_MEASURES
+from exactk.data.requests.catalogue import Catalogue
+from exactk.data.requests.sheet import NOT_SENT, RequestSheet, SaidNumbers, numbers_of
 from exactk.data.rolling import RollingCounts
-from exactk.data.sent import NOT_SENT, SaidNumbers, numbers_of
-from exactk.data.sheet import RequestSheet
 from exactk.errors import InputError
 
 CategoryColumn: TypeAlias = "list[str | None] | pa.Array"  # of candidates; few as a list, many as a column

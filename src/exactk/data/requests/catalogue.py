@@ -1,6 +1,7 @@
 """Catalogue: what is known of items and users apart from any log; attributes for rules, features for models.
 
-Knows no model. Kept beside one so that a request need only name its items.
+Knows no model. Kept beside one so that a request need only name its items. Rules on titles, which alone are dear to
+ask, may be decided once for all pairs of its items.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, no_type_check
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Float32, Int64
+from jaxtyping import Bool, Float32, Int64, UInt8
+from numba import njit
 
+from exactk.data.columns.fitted import FittedColumns
+from exactk.data.columns.items import ItemColumns
 from exactk.data.dataset import Dataset
-from exactk.data.fitted import FittedColumns
-from exactk.data.item_columns import ItemColumns
 from exactk.data.table import RowLookup, canonical, combine, flatten, is_list
 from exactk.errors import DataError
+from exactk.problem.rules.constraints import TitleDistance
+from exactk.problem.rules.titles import NEAR, title_pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,3 +141,39 @@ def _features(table: pa.Table) -> Float32[np.ndarray, "R F"]:
     return np.asarray(values.to_numpy(zero_copy_only=False), np.float32).reshape(
         len(lengths), int(lengths[0]) if len(lengths) else 0
     )
+
+
+@dataclass(frozen=True, eq=False)
+class TitleVerdicts:
+    """For one rule: the number of every catalogue row's title, and the verdict on every two numbers."""
+
+    number: Int64[np.ndarray, "I"]
+    verdict: UInt8[np.ndarray, "T T"]
+
+    @classmethod
+    def of(cls, rule: TitleDistance, catalogue: Catalogue) -> TitleVerdicts | None:
+        """None where the catalogue is too large, or lacks a title: then the rule is asked."""
+        if rule.field not in catalogue.items.column_names or catalogue.items[rule.field].null_count:
+            return None
+        titles = catalogue.items[rule.field].to_pylist()
+        pairs = title_pairs(float(rule.minimum), rule.metric)
+        if not all(isinstance(title, str) and title for title in titles) or not pairs.remember(titles):
+            return None
+        return cls(np.array([pairs.number[title] for title in titles], np.int64), pairs.verdict.copy())
+
+    def part_near(self, row: Int64[np.ndarray, "B N"], graph: Bool[np.ndarray, "B N N"]) -> None:
+        """Take the pairs whose titles are too near out of the graph; all items are of the catalogue."""
+        _part_near(self.number[np.maximum(row, 0)], self.verdict, graph)
+
+
+@njit(cache=True, nogil=True)
+@no_type_check
+def _part_near(number, verdict, graph):
+    B, N = number.shape
+    for b in range(B):
+        for i in range(N):
+            own = verdict[number[b, i]]
+            for j in range(i + 1, N):
+                if graph[b, i, j] and own[number[b, j]] == NEAR:
+                    graph[b, i, j] = False
+                    graph[b, j, i] = False

@@ -14,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Int64
 
-from exactk.data.catalogue import Catalogue
-from exactk.data.request_columns import RequestColumns, set_numbers
-from exactk.data.requests import Request
+from exactk.data.columns.vocabulary import Scaling, Vocabulary
+from exactk.data.requests.catalogue import Catalogue
+from exactk.data.requests.columns import RequestColumns, set_numbers
+from exactk.data.requests.request import Request
+from exactk.data.requests.sheet import NOT_SENT, RequestSheet, number_of, sheet_of
 from exactk.data.rolling import RollingCounts
-from exactk.data.sent import NOT_SENT, number_of
-from exactk.data.sheet import RequestSheet, sheet_of
-from exactk.data.vocabulary import Scaling, Vocabulary
 from exactk.errors import InputError
 from exactk.problem.batch import Batch
 from exactk.problem.deadline import ENDLESS, Deadline
@@ -30,7 +29,7 @@ from exactk.problem.rules.constraints import AtMost, Constraints, Distinct, Titl
 from exactk.problem.ties import tie_keys
 
 if TYPE_CHECKING:
-    from exactk.data.title_verdicts import TitleVerdicts
+    from exactk.data.requests.catalogue import TitleVerdicts
 
 NO_CATALOGUE = Catalogue(
     pa.table({"item_id": pa.array([], pa.string())}), pa.table({"user_id": pa.array([], pa.string())})
@@ -73,7 +72,7 @@ class RequestBuilder:
     def settle_titles(self, rules: Constraints) -> None:
         """Compare all titles of the catalogue once; seconds for thousands, worth it where requests outnumber items."""
         # Imported here so that rules without titles need no rapidfuzz.
-        from exactk.data.title_verdicts import TitleVerdicts
+        from exactk.data.requests.catalogue import TitleVerdicts
 
         for rule in rules.rules:
             if isinstance(rule, TitleDistance) and rule not in self._settled:

@@ -1,29 +1,30 @@
 """Candidate features on disk: a row for every candidate of every impression, beside the Parquet files, stored once.
 
-Knows the columns and their order, no batches. Numbers are float32, NaN where missing; categories int32 codes, 0 where
-missing.
+Knows the columns and their order, no batches. Plain .npy files, appended a block at a time and mapped back: numbers are
+float32, NaN where missing; categories int32 codes, 0 where missing.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32, Int32
 
-from exactk.data.categories import CategoryCoder, categories_table, category_lists, category_texts
-from exactk.data.matrices import MatrixWriter, mapped_matrix
-from exactk.data.roles import MEASURED, Columns
+from exactk.data.columns.codes import CategoryCoder, categories_table, category_lists, category_texts
+from exactk.data.columns.roles import MEASURED, Columns
 from exactk.data.table import combine, flatten
 from exactk.errors import DataError
 from exactk.problem.rules.decimals import as_written
 
 NUMBERS, CATEGORIES, VALUES = "candidate_numbers.npy", "candidate_categories.npy", "candidate_values.parquet"
+_SMALL = 1 << 12  # bytes
 
 
 def number_names(columns: Columns) -> tuple[str, ...]:
@@ -147,3 +148,47 @@ class CandidateColumns:
                 if code:
                     row[name] = values[code - 1]
         return rows
+
+
+class MatrixWriter:
+    """An [R, F] .npy file growing row by row. numpy leaves room in the header for R, which is known at the end."""
+
+    def __init__(self, path: Path, dtype: type[np.generic], width: int) -> None:
+        self.path, self.dtype, self.width, self.rows = path, np.dtype(dtype), width, 0
+        self._file = path.open("w+b")
+        self._write_header()
+
+    def append(self, block: np.ndarray) -> None:
+        """More rows."""
+        self._file.write(np.ascontiguousarray(block, self.dtype).data)
+        self.rows += len(block)
+
+    def close(self) -> dict[str, Any]:
+        """Finish the file; what meta.json records of it."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.seek(0)
+        digest = hashlib.file_digest(self._file, "sha256").hexdigest()
+        self._file.close()
+        return {"sha256": digest, "bytes": self.path.stat().st_size, "rows": self.rows}
+
+    def abandon(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _write_header(self) -> None:
+        described = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, self.width)}
+        np.lib.format.write_array_header_1_0(self._file, described)
+
+
+def mapped_matrix(path: Path, width: int) -> np.ndarray:
+    """The rows as they lie on disk, read as they are asked for."""
+    try:
+        # An empty matrix cannot be mapped; np.asarray drops memmap's subclass, which compiled loops do not know.
+        mode: Literal["r"] | None = "r" if path.stat().st_size > _SMALL else None
+        matrix = np.asarray(np.load(path, mmap_mode=mode, allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is missing or damaged: {error}") from error
+    if matrix.ndim != 2 or matrix.shape[1] != width:
+        raise DataError(f"{path} is damaged: its shape is {matrix.shape}, {width} columns were written")
+    return matrix

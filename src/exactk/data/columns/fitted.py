@@ -18,10 +18,10 @@ from jaxtyping import Float32, Int32
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from exactk.data.categories import categories_table, category_lists
-from exactk.data.roles import Columns, PairFeature
+from exactk.data.columns.codes import categories_table, category_lists
+from exactk.data.columns.roles import Columns, PairFeature
+from exactk.data.columns.texts import TextTransform
 from exactk.data.table import RowLookup
-from exactk.data.texts import TextTransform
 from exactk.errors import DataError
 
 LEVELS = 65  # quantiles kept of every number: 0, 1/64, ..., 1

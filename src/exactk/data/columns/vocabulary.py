@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 
-from exactk.data.fitted import FittedColumns
-from exactk.data.hashing import hashed_rows
+from exactk.data.columns.codes import hashed_rows
+from exactk.data.columns.fitted import FittedColumns
 from exactk.data.table import RowLookup, combine
 from exactk.errors import DataError, InputError
 

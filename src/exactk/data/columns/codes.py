@@ -1,6 +1,7 @@
-"""Categories: their values as text, one way for every type, and numbers for them in order of first appearance.
+"""Numbers for values: categories by first appearance, ids by hashes that are the same on every machine, for ever.
 
-Knows no column's meaning. Code 0 is a missing value; the value at place i has code i + 1.
+Knows no column's meaning and no vocabulary. Of categories code 0 is a missing value, the one at place i has code i + 1.
+The hashes are those that settle ties (`problem/ties.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Int32
+from jaxtyping import Int32, Int64
 
 from exactk.data.table import combine, is_text
 from exactk.errors import DataError, InputError
+from exactk.problem.ties import finish, hash_texts
 
 
 def category_texts(values: pa.Array | pa.ChunkedArray, where: str = "a category") -> pa.Array:
@@ -93,3 +95,31 @@ def category_lists(table: pa.Table, names: Sequence[str]) -> dict[str, list[str]
     for row in rows:
         lists[row["column"]].append(row["value"])
     return lists
+
+
+def hashed_rows(ids: pa.Array | pa.ChunkedArray, rows: int) -> Int64[np.ndarray, "R"]:
+    """A row 0..rows-1 for every id; -1 where there is none."""
+    array = combine(ids)
+    if pa.types.is_null(array.type):
+        return np.full(len(array), -1, np.int64)
+    found = (keys_of_column(array).view(np.uint64) % np.uint64(rows)).astype(np.int64)
+    if array.null_count:
+        found[np.asarray(array.is_null().to_numpy(zero_copy_only=False))] = -1
+    return found
+
+
+def keys_of_column(ids: pa.Array | pa.ChunkedArray) -> Int64[np.ndarray, "R"]:
+    """The whole hash of every id, as `problem.ties.tie_keys` has it; whatever for one that is missing."""
+    array = combine(ids)
+    if pa.types.is_integer(array.type):
+        mixed = np.asarray(array.cast(pa.int64()).fill_null(0).to_numpy(), np.int64).view(np.uint64)
+    else:
+        text = array.cast(pa.large_binary())
+        _, offsets, data = text.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
+        letters = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+        mixed = np.empty(len(text), np.uint64)
+        hash_texts(letters, bounds, mixed)
+    finished = np.empty(len(mixed), np.uint64)
+    finish(mixed, finished)
+    return finished.view(np.int64)
