@@ -64,6 +64,21 @@ def test_a_cache_that_names_what_is_gone_is_as_good_as_none() -> None:
         index.unlink() if held is None else index.write_bytes(held)
 
 
+def test_a_kernel_from_the_disk_holds_no_parsed_code_and_can_still_be_called_by_a_new_one() -> None:
+    inner(3)  # on the disk from now on, whoever compiled it
+    loaded = compiled(inner.py_func)
+    assert loaded(3) == 4
+    assert sum(loaded.stats.cache_hits.values()) == 1
+    (held,) = loaded.overloads.values()
+    assert held.library._shared_module is None
+
+    @numba.njit
+    def caller(x):  # type: ignore[no-untyped-def]
+        return 10 * loaded(x)
+
+    assert caller(3) == 40
+
+
 def test_a_fingerprint_does_not_change_by_itself() -> None:
     assert fingerprint(outer.py_func) == fingerprint(outer.py_func)
     assert len(fingerprint(branch.py_func)) == 64

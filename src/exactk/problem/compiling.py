@@ -18,8 +18,9 @@ from types import CodeType
 from typing import Any, cast
 
 import numpy as np
+from llvmlite import binding as llvm
 from numba import njit
-from numba.core.caching import FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.types import unliteral
 
 PLAIN = (bool, int, float, str, bytes, tuple, np.generic)
@@ -75,12 +76,29 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class LeanResults(CompileResultCacheImpl):
+    """Kernels from the disk without what only compiling needs: numba keeps each parsed, in 50 MB for a search."""
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        """Machine code, ready; the kernel as others link it is parsed again where one that calls it is compiled."""
+        base: Any = super()
+        result = base.rebuild(target_context, payload)
+        library, (_, kind, data) = result.library, payload[0]
+        if kind == "object":
+            bitcode = data[1]
+            library._shared_module = None
+            library._get_module_for_linking = lambda: llvm.parse_bitcode(bitcode)
+        return result
+
+
 class KernelCache(FunctionCache):
     """numba's disk cache with one more part in its key: what the kernel calls.
 
     Its list of what is there names types by their modules: one that an earlier exactk wrote, whose modules have moved
     since, is as good as none.
     """
+
+    _impl_class = LeanResults
 
     def __init__(self, kernel: Callable[..., Any]) -> None:
         begin: Any = super().__init__

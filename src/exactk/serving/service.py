@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import sys
@@ -92,6 +93,7 @@ class Service:
         """Warm the engine, load the models, open the log, watch the folders."""
         await run_in_threadpool(self._load)
         gc.collect()
+        give_back_memory()
         gc.freeze()  # what was loaded stays: walking over it again and again would stop everyone for a while
         gc.set_threshold(*GARBAGE)
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -206,6 +208,13 @@ class Service:
                         await run_in_threadpool(kept.catch_up)
                 except Exception:  # counts that stand still are no reason to answer nobody
                     log.exception("the rolling counts of arm %s could not be kept up", arm.name)
+
+
+def give_back_memory() -> None:
+    """What starting took and no longer needs, back to the system, where its C library can be asked for that."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def is_light(question: Question) -> bool:
