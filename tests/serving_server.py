@@ -13,8 +13,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from exactk.serving.app import create_app
-from exactk.serving.http.fast_path import FastPathProtocol
-from exactk.serving.http.port import listening
+from exactk.serving.http.protocol import FastPathProtocol
+from exactk.serving.run import listening
 from exactk.serving.settings import Settings
 
 

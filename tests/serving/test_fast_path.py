@@ -15,7 +15,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from exactk.serving.app import Fronted, create_app
-from exactk.serving.http.fast_path import HOLD_SECONDS
+from exactk.serving.http.protocol import HOLD_SECONDS
 from exactk.serving.http.security import new_key
 from exactk.serving.http.wire import as_response
 from exactk.serving.routes.schemas import SOLVE_EXAMPLE

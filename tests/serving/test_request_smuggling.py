@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from exactk.serving.http import fast_path
+from exactk.serving.http.protocol import FAST_PATH, FastPath, FastPathProtocol
 
 BODY = b'{"k":1,"scores":[1,2]}'
 HOST, LENGTH, CHUNKED = b"host: x", b"content-length: 22", b"transfer-encoding: chunked"
@@ -92,7 +92,7 @@ class Wire(asyncio.Transport):
         """As asked."""
 
 
-class ShortWay(fast_path.FastPath):
+class ShortWay(FastPath):
     """Answers POSTs to one path from the protocol itself, as the service does on its busiest routes."""
 
     def __init__(self, found: list[Read]) -> None:
@@ -115,7 +115,7 @@ class ShortWay(fast_path.FastPath):
 def by_us(pieces: list[bytes], short: bool = True) -> tuple[list[Read], bool]:
     """The same by the service's protocol: what its app was asked, and whether something was refused."""
     found: list[Read] = []
-    state: dict[str, Any] = {fast_path.STATE: ShortWay(found)} if short else {}
+    state: dict[str, Any] = {FAST_PATH: ShortWay(found)} if short else {}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         body, more = b"", True
@@ -131,7 +131,7 @@ def by_us(pieces: list[bytes], short: bool = True) -> tuple[list[Read], bool]:
 
     async def main() -> bool:
         config = uvicorn.Config(app, log_level="critical", access_log=False, ws="none", lifespan="off")
-        protocol = fast_path.FastPathProtocol(config, ServerState(), state, asyncio.get_running_loop())
+        protocol = FastPathProtocol(config, ServerState(), state, asyncio.get_running_loop())
         wire = Wire()
         protocol.connection_made(wire)
         for piece in pieces:

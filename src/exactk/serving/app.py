@@ -15,8 +15,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exactk import __version__
-from exactk.serving.http import fast_path, guard, problems
+from exactk.serving.http import problems
 from exactk.serving.http.openapi import document
+from exactk.serving.http.protocol import FAST_PATH, PATIENCE, FastPath, Patience
 from exactk.serving.http.security import Gate
 from exactk.serving.metrics import Measure
 from exactk.serving.routes import cards as card_routes
@@ -28,7 +29,7 @@ from exactk.serving.settings import Settings
 from exactk.serving.studio import routes as studio_routes
 
 MEASURED = frozenset(
-    {
+    [
         "/v1/solve",
         "/v1/cards",
         "/v1/feedback",
@@ -38,7 +39,7 @@ MEASURED = frozenset(
         "/readyz",
         "/metrics",
         "/",
-    }
+    ]
 )
 
 
@@ -59,13 +60,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The ASGI app; without settings, those `serve` left in the environment."""
     settings = Settings.from_environment() if settings is None else settings
     service = Service(settings)
-    patience = guard.Patience(settings.head_timeout_s, settings.unread_timeout_s, settings.max_connections)
+    patience = Patience(settings.head_timeout_s, settings.unread_timeout_s, settings.max_connections)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
         await service.start()
         try:
-            yield {guard.STATE: patience, fast_path.STATE: fast}
+            yield {PATIENCE: patience, FAST_PATH: fast}
         finally:
             await service.close()
 
@@ -87,6 +88,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         "/v1/solve": partial(solve_routes.solution, service),
     }
     if settings.cors_origins:
+        direct = {}  # an origin needs the headers that the framework's layer adds
         app.add_middleware(CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["GET", "POST"],
                            allow_headers=["authorization", "content-type", "x-api-key"])  # fmt: skip
     gate = Gate(
@@ -94,10 +96,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         hashes=settings.key_hashes,
         max_body_bytes=settings.max_body_bytes,
         body_timeout_s=settings.body_timeout_s,
-        direct=None if settings.cors_origins else direct,
+        direct=direct,
     )
     app.front = measure = Measure(gate, metrics=service.metrics, routes=MEASURED)
-    fast = (
-        None if settings.cors_origins else fast_path.FastPath(direct, gate, measure)
-    )  # an origin needs its headers
+    fast = FastPath(direct, gate, measure) if direct else None
     return app

@@ -1,6 +1,8 @@
-"""serve: settings to running processes: a supervisor, and workers that it replaces when they die or hang.
+"""serve: settings to running processes: a port, a supervisor, and workers that it replaces when they die or hang.
 
 Knows uvicorn, no route. The process that starts workers loads nothing of what they load: it is small.
+Workers that wait at one shared socket do not take turns: whoever wakes first takes every connection that has come, and
+the others stay idle. With a socket for each (SO_REUSEPORT), Linux spreads connections.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import socket
+import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +22,6 @@ from uvicorn.config import LOGGING_CONFIG, STARTUP_FAILURE
 
 from exactk.errors import ConfigError, DataError, MissingExtraError
 from exactk.model_files import checked_description
-from exactk.serving.http.port import for_workers, listening
 from exactk.serving.settings import ENVIRONMENT, Settings, read_key_hashes
 from exactk.serving.supervisor import Supervisor
 
@@ -72,7 +75,7 @@ def serve(
             access_log=False,
             server_header=False,
             ws="none",
-            http="exactk.serving.http.fast_path:FastPathProtocol",  # by name: only workers load it
+            http="exactk.serving.http.protocol:FastPathProtocol",  # by name: only workers load it
             proxy_headers=False,  # nothing here asks who the client is
             timeout_graceful_shutdown=max(int((1 - FLUSH_SHARE) * chosen.shutdown_seconds), 1),
         )
@@ -119,3 +122,54 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+BACKLOG = 2048
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that takes connections from now on."""
+    listener = _bound(socket.socket, host, port)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def for_workers(host: str, port: int) -> socket.socket:
+    """A socket to hand to worker processes; a port that is in use is refused here, not there."""
+    if sys.platform != "linux":
+        return listening(host, port)
+    with listening(host, port) as probe:  # unlike what follows, it does not share
+        port = probe.getsockname()[1]
+    return _bound(EachItsOwn, host, port)
+
+
+class EachItsOwn(socket.socket):
+    """A port kept free for workers: pickled to a process, it becomes a socket bound there, for that process alone.
+
+    A worker listens once it is ready, so that no connection waits for one that still loads its model.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        host, port = self.getsockname()[:2]
+        return _bound, (EachItsOwn, host, port)
+
+
+def _bound(kind: type[socket.socket], host: str, port: int) -> socket.socket:
+    """Bound, not yet listening.
+
+    Small answers must leave at once: without TCP_NODELAY, header and body of an answer go out 40 ms apart, because
+    asyncio sets it only on sockets made with the protocol named (and not on those handed to worker processes).
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = kind(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if kind is EachItsOwn:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        made.bind((host, port))
+    except (OSError, OverflowError) as error:
+        made.close()
+        reason = error.strerror if isinstance(error, OSError) else "a port is a number from 0 to 65535"
+        raise ConfigError(f"cannot listen on {host}:{port}: {reason}") from error
+    return made

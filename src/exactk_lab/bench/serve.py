@@ -32,7 +32,7 @@ ECHO = """
 import sys, uvicorn
 from typing import Any
 from fastapi import FastAPI
-from exactk.serving.http.port import listening
+from exactk.serving.run import listening
 app = FastAPI()
 @app.get("/healthz")
 async def alive() -> dict[str, str]:

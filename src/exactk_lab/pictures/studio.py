@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
-from exactk.serving.http.port import listening
+from exactk.serving.run import listening
 
 STARTS_WITHIN = 300.0  # seconds: the first start on a machine compiles
 LOADS = 10

@@ -17,6 +17,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from exactk.data.requests.request import Request
+from exactk.serving.http.openapi import described
 from exactk.serving.http.problems import RefusalError, logged_problem_of
 from exactk.serving.http.wire import (
     Clock,
@@ -25,7 +26,6 @@ from exactk.serving.http.wire import (
     check_size,
     check_within_limits,
     constraints_of,
-    described,
     parsed,
 )
 from exactk.serving.log.impressions import Impression, ImpressionLog

@@ -6,34 +6,20 @@ Knows the log, no model.
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from exactk.errors import InputError
+from exactk.serving.http.openapi import described
 from exactk.serving.http.problems import RefusalError
-from exactk.serving.http.wire import answer, described, read
+from exactk.serving.http.wire import answer, read
 from exactk.serving.log.request_ids import arm_in, is_on_card, is_ours
-from exactk.serving.routes.schemas import Feedback
+from exactk.serving.routes.schemas import Feedback, Kept
 from exactk.serving.service import Service
 
 router = APIRouter()
-
-
-class Kept(BaseModel):
-    """The feedback is safe, and what it was matched with; whether it is used is for `data build log` to say."""
-
-    kept: bool
-    request: Literal["known", "unknown"] = Field(
-        description="Whether the id is one that a card was answered with."
-    )
-    item: Literal["on the card", "not on the card"] | None = Field(
-        description="Of the clicked item, where known."
-    )
-    repeated: bool = Field(description="Whether this worker has kept a click on the same request before.")
 
 
 @router.post(

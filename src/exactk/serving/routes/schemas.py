@@ -5,7 +5,7 @@ Knows no route and no solver. Parsed straight from bytes by pydantic's compiled 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -27,7 +27,7 @@ Id = Whole | Text
 Number = Annotated[
     float, Field(strict=True, allow_inf_nan=False)
 ]  # whole ones too, no texts, neither true nor false
-Features = list[SkipValidation[float | None]]  # checked beside those of items (`http/limits.py`)
+Features = list[SkipValidation[float | None]]  # checked beside those of items (`http/wire.py`)
 Item = dict[str, Any]
 Rule = dict[str, Any]
 
@@ -216,3 +216,30 @@ class ManyAnswers(BaseModel):
     """One entry per request, in order: a card, or a problem for that request alone."""
 
     answers: list[CardAnswer | dict[str, Any]]
+
+
+class Kept(BaseModel):
+    """The feedback is safe, and what it was matched with; whether it is used is for `data build log` to say."""
+
+    kept: bool
+    request: Literal["known", "unknown"] = Field(
+        description="Whether the id is one that a card was answered with."
+    )
+    item: Literal["on the card", "not on the card"] | None = Field(
+        description="Of the clicked item, where known."
+    )
+    repeated: bool = Field(description="Whether this worker has kept a click on the same request before.")
+
+
+class Health(BaseModel):
+    """A word."""
+
+    status: str
+
+
+class ModelState(BaseModel):
+    """What serves now."""
+
+    exactk: str
+    mode: str
+    arms: list[dict[str, Any]]

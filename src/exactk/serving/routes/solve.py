@@ -21,6 +21,7 @@ from exactk.problem.deadline import Deadline
 from exactk.problem.exact import cliques
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card, broken_preferences, solve
+from exactk.serving.http.openapi import described
 from exactk.serving.http.wire import (
     Clock,
     as_json,
@@ -28,7 +29,6 @@ from exactk.serving.http.wire import (
     check_size,
     columns_of,
     constraints_of,
-    described,
     frame_of,
     parsed,
 )

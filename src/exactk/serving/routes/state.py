@@ -5,35 +5,20 @@ Knows no cards.
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
-from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from exactk import __version__
+from exactk.serving.http.openapi import described
 from exactk.serving.http.problems import RefusalError
-from exactk.serving.http.wire import answer, described
+from exactk.serving.http.wire import answer
 from exactk.serving.metrics import CONTENT_TYPE
+from exactk.serving.routes.schemas import Health, ModelState
 from exactk.serving.service import Service
 
 router = APIRouter()
-
-
-class Health(BaseModel):
-    """A word."""
-
-    status: str
-
-
-class ModelState(BaseModel):
-    """What serves now."""
-
-    exactk: str
-    mode: str
-    arms: list[dict[str, Any]]
 
 
 @router.head("/healthz", include_in_schema=False)  # some balancers ask so

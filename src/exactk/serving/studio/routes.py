@@ -15,8 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from exactk.errors import InputError
+from exactk.serving.http.openapi import described
 from exactk.serving.http.problems import RefusalError
-from exactk.serving.http.wire import Clock, answer, check_size, described, read
+from exactk.serving.http.wire import Clock, answer, check_size, read
 from exactk.serving.service import Service, Work
 from exactk.serving.studio.schemas import (
     ModelStory,
