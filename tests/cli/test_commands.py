@@ -129,6 +129,17 @@ def test_compare_prints_a_verdict_and_knows_no_goals(place: Path, tmp_path: Path
     assert "goals" not in kept
 
 
+def test_lists_shown_whole_are_built_for_cards_of_the_size_asked(tmp_path: Path) -> None:
+    rows = ["request_id,item_id,price,clicked"]
+    rows += [f"r{r},{i},{r + i},{int(i == r % 6)}" for r in range(20) for i in range(6)]
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    built = json.loads(
+        started(f"data build frame --impressions {tmp_path}/log.csv -k 5 --out {tmp_path}/data --json")
+    )
+    assert "cards of 5" in built["cards"]
+    assert built["used"]["candidate numbers"] == ["price"]
+
+
 def test_a_drafted_columns_file_builds_the_log_it_was_drawn_from(place: Path, tmp_path: Path) -> None:
     log, items = f"{place}/world/impressions.parquet", f"--items {place}/world/items.parquet"
     (tmp_path / "columns.toml").write_text(started(f"data columns {log} {items}"))

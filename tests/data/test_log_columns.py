@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from exactk.data import Dataset, Vocabulary
 from exactk.data.audit.audit import stats
-from exactk.data.columns.roles import ROLES, Columns, PairFeature
+from exactk.data.columns.roles import ROLES, ROLLING, Columns, PairFeature
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.frame import build_frame, from_frame
 from exactk.data.sample import sample_log
@@ -123,6 +123,24 @@ def test_a_column_known_only_after_the_click_is_never_drafted_as_a_feature() -> 
     (fact,) = [fact for fact in draft.facts if fact.column == "booked_for"]
     assert fact.use == ""
     assert "outcome" in fact.reason
+
+
+def test_a_columns_file_that_names_no_features_leaves_them_to_be_guessed() -> None:
+    """`k = 3` and nothing else once built a log without a single feature."""
+    rows = SAMPLE.rows.drop_columns(["on_card"])
+    guessed = from_frame(rows, items=SAMPLE.items).folder.columns
+    said = from_frame(rows, {"k": 3, "ignored": ["price"], "rolling": []}, items=SAMPLE.items)
+    assert "price" in guessed.candidate.numbers
+    assert said.meta.K == 3
+    assert {*said.folder.columns.candidate.numbers} == {*guessed.candidate.numbers} - {"price"} - {*ROLLING}
+    assert said.folder.columns.context == guessed.context
+    assert said.folder.columns.item == guessed.item
+
+
+def test_a_columns_file_that_names_a_feature_is_the_whole_of_it() -> None:
+    said = from_frame(SAMPLE.rows, {"candidate": {"numbers": ["price"]}, "rolling": []}, items=SAMPLE.items)
+    assert said.folder.columns.candidate.names == ("price",)
+    assert said.folder.columns.context.names == ()
 
 
 def test_a_columns_file_reads_back_as_it_was_drafted(tmp_path: Path) -> None:

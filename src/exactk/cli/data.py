@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -134,6 +134,13 @@ def build_frame(
     columns_file: Path | None = typer.Option(
         None, "--columns", help="What each column is for (TOML), as `exactk data columns` drafts it."
     ),
+    card_size: int | None = typer.Option(
+        None,
+        "--k",
+        "-k",
+        min=1,
+        help="Items on a card, where lists were shown whole and no column says. [default: 4]",
+    ),
     bad_rows: Literal["drop", "error"] = typer.Option(
         "drop", "--bad-rows", help="Leave out rows that cannot be used and count them, or refuse the file."
     ),
@@ -163,7 +170,7 @@ def build_frame(
         "item_columns": column_map(item_columns), "user_columns": column_map(user_columns),
         "item_features": item_features, "user_features": user_features,
     }  # fmt: skip
-    given = _columns(columns_file, column_map(columns))
+    given = _columns(columns_file, column_map(columns), card_size)
     if on_ray or impressions.is_dir():
         from exactk.scale.building import Reading, build_parts
         from exactk.scale.cluster import Placement
@@ -308,11 +315,16 @@ def audit(
         emit(sentence)
 
 
-def _columns(path: Path | None, roles: dict[str, str]) -> Columns | dict[str, str]:
-    """The whole of it from a columns file, roles given beside it going first; or those roles alone."""
+def _columns(
+    path: Path | None, roles: dict[str, str], card_size: int | None = None
+) -> Columns | dict[str, str]:
+    """A columns file, roles and K given beside it going first; or those alone."""
     from exactk.data.columns.roles import Columns
 
-    return roles if path is None else Columns.load(path).with_roles(roles)
+    if path is None and card_size is None:
+        return roles
+    columns = (Columns() if path is None else Columns.load(path)).with_roles(roles)
+    return columns if card_size is None else replace(columns, k=card_size)
 
 
 def _rules(path: Path | None) -> Constraints | None:

@@ -210,6 +210,17 @@ class Columns:
         kept = {ours: theirs for ours, theirs in self.roles.items() if theirs not in taken}
         return replace(self, roles={**kept, **roles}, ignored=_without(self.ignored, taken), **freed)
 
+    def completing(self, said: Columns) -> Columns:
+        """This guess with all that somebody `said` in place of it."""
+        kept = self.with_roles(said.roles)
+        return replace(
+            kept,
+            ignored=tuple(dict.fromkeys((*kept.ignored, *said.ignored))),
+            rolling=said.rolling,
+            k=kept.k if said.k is None else said.k,
+            positives_only=kept.positives_only or said.positives_only,
+        )
+
 
 def encoded_name(text: str) -> str:
     """The column of vectors that an encoder makes of a column of texts."""

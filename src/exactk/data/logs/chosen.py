@@ -47,7 +47,6 @@ class ChosenColumns:
     columns: Columns
     lists: bool
     ignored: Mapping[str, str] = field(default_factory=dict)
-    drafted: bool = False
     k_guessed: bool = False
     mappings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -95,7 +94,7 @@ class ChosenColumns:
         """Plain values, for a worker elsewhere."""
         return {
             "columns": self.columns.to_dict(), "lists": self.lists, "ignored": dict(self.ignored),
-            "drafted": self.drafted, "k_guessed": self.k_guessed,
+            "k_guessed": self.k_guessed,
             "mappings": {kind: dict(held) for kind, held in self.mappings.items()},
             "held": {kind: list(names) for kind, names in self.held.items()},
         }  # fmt: skip
@@ -117,7 +116,7 @@ def choose_columns(
     item_features: Sequence[str] = (),
     user_features: Sequence[str] = (),
 ) -> ChosenColumns:
-    """Take the columns the caller named; guess the rest where only roles were named, or nothing."""
+    """Take the columns the caller named; guess those of features where none were named."""
     log = _beginning(source, columns)
     mappings = {"item": dict(item_columns or {}), "user": dict(user_columns or {})}
     tables = {
@@ -125,14 +124,12 @@ def choose_columns(
         for kind, table in (("item", items), ("user", users))
     }
     named = _named(columns)
-    if isinstance(named, Columns):
-        chosen, drafted, reasons = _with_usual_roles(named, log), False, {}
+    if any(held.names for _, held in named.carriers()):
+        chosen, reasons = _with_usual_roles(named, log), {}
     else:
-        for ours in named:
-            if ours not in ROLES:
-                raise InputError(f"there is no column {ours!r} to map{nearest(ours, ROLES)}")
-        draft = draft_columns(log, tables["item"], tables["user"], named)
-        chosen, drafted = draft.columns.with_roles(named), True
+        seen = log.drop_columns([name for name in log.column_names if name in named.ignored])
+        draft = draft_columns(seen, tables["item"], tables["user"], named.roles)
+        chosen = draft.columns.completing(named)
         reasons = {fact.column: fact.reason for fact in draft.facts if not fact.use and fact.table == "log"}
     for kind, table in tables.items():
         ours = f"{kind}_id"
@@ -148,33 +145,34 @@ def choose_columns(
     lists = "candidates" in chosen.roles or (
         "item_id" not in chosen.roles and "item_id" not in log.column_names
     )
-    told = chosen.k is not None and not drafted
     if lists and chosen.k is None and "card" not in chosen.roles:
         chosen = replace(chosen, k=SUGGESTED_K)  # a request must ask for some
     return ChosenColumns(
         chosen,
         lists,
         _ignored(chosen, log, reasons),
-        drafted,
-        not told,
+        named.k is None,
         mappings,
         {kind: tuple(table.column_names) for kind, table in tables.items() if table is not None},
     )
 
 
-def _named(columns: Any) -> Columns | dict[str, str]:
-    """Everything, or roles alone."""
+def _named(columns: Any) -> Columns:
+    """What the caller said: all of it, or only roles, k and the like."""
     if columns is None:
-        return {}
+        return Columns()
     if isinstance(columns, Columns):
         return columns
     if isinstance(columns, str | Path):
         return Columns.load(columns)
     if not isinstance(columns, Mapping):
         raise InputError(f"columns must be a mapping or the path of a columns file, got {columns!r}")
-    if all(isinstance(theirs, str) for theirs in columns.values()):
-        return dict(columns)
-    return Columns.from_dict(columns)
+    if not all(isinstance(theirs, str) for theirs in columns.values()):
+        return Columns.from_dict(columns)
+    for ours in columns:
+        if ours not in ROLES:
+            raise InputError(f"there is no column {ours!r} to map{nearest(ours, ROLES)}")
+    return Columns(roles=dict(columns))
 
 
 def _with_usual_roles(columns: Columns, log: pa.Table) -> Columns:
