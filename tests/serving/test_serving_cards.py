@@ -28,8 +28,7 @@ from exactk.serving.log.collecting import collect
 from exactk.serving.model.answering import Answer, Answerer, Ladder, Question
 from exactk.serving.model.arms import Arm
 from exactk.serving.model.decoding import Decoder
-from exactk.serving.model.split import CHALLENGER, arm_of
-from exactk.serving.settings import Settings
+from exactk.serving.settings import CHALLENGER, Settings, arm_of
 from serving_model import ITEMS, K, fitted, write_data
 from serving_server import client_of
 

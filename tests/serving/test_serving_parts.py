@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from exactk.errors import ConfigError
 from exactk.serving.http.security import hash_key, is_known_key, new_key
 from exactk.serving.model.batching import Batcher, ClosedError, OverloadedError, UnfinishedError
-from exactk.serving.model.split import CHALLENGER, CHAMPION, arm_of
-from exactk.serving.settings import Settings, key_hashes_from, read_key_hashes
+from exactk.serving.settings import CHALLENGER, CHAMPION, Settings, arm_of, key_hashes_from, read_key_hashes
 
 
 def test_settings_survive_the_trip_to_a_worker() -> None:

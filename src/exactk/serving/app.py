@@ -21,26 +21,15 @@ from exactk.serving.http.protocol import FAST_PATH, PATIENCE, FastPath, Patience
 from exactk.serving.http.security import Gate
 from exactk.serving.metrics import Measure
 from exactk.serving.routes import cards as card_routes
-from exactk.serving.routes import feedback as feedback_routes
 from exactk.serving.routes import solve as solve_routes
 from exactk.serving.routes import state as state_routes
 from exactk.serving.service import Service
 from exactk.serving.settings import Settings
 from exactk.serving.studio import routes as studio_routes
 
-MEASURED = frozenset(
-    [
-        "/v1/solve",
-        "/v1/cards",
-        "/v1/feedback",
-        "/v1/model",
-        "/v1/studio/view",
-        "/healthz",
-        "/readyz",
-        "/metrics",
-        "/",
-    ]
-)
+MEASURED = frozenset((
+    "/v1/solve", "/v1/cards", "/v1/feedback", "/v1/model", "/v1/studio/view", "/healthz", "/readyz", "/metrics", "/",
+))  # fmt: skip
 
 
 class Fronted(FastAPI):
@@ -80,7 +69,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.service = service
     problems.install(app)
-    for routes in (card_routes, solve_routes, feedback_routes, state_routes, studio_routes):
+    for routes in (card_routes, solve_routes, state_routes, studio_routes):
         app.include_router(routes.router)
     app.openapi = lambda: document(app, bool(settings.key_hashes))  # type: ignore[method-assign]
     direct = {

@@ -11,7 +11,7 @@ from time import perf_counter
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from exactk.serving.model.split import CHALLENGER, CHAMPION
+from exactk.serving.settings import CHALLENGER, CHAMPION
 
 SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)

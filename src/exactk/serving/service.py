@@ -26,10 +26,8 @@ from exactk.serving.metrics import Metrics
 from exactk.serving.model.answering import Answer, Answerer, Question
 from exactk.serving.model.arms import Arm
 from exactk.serving.model.batching import Batcher, ClosedError, OverloadedError, Timed, UnfinishedError
-from exactk.serving.model.split import CHALLENGER, CHAMPION
-from exactk.serving.model.trials import stranger_request
-from exactk.serving.model.warming import warm_engine
-from exactk.serving.settings import Settings
+from exactk.serving.model.warming import stranger_request, warm_engine
+from exactk.serving.settings import CHALLENGER, CHAMPION, Settings
 from exactk.serving.studio.sources import Sources
 
 log = logging.getLogger("exactk.serving")

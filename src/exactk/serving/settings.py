@@ -1,10 +1,12 @@
 """Settings of the service: one frozen value, checked at birth, that travels to every worker process as JSON.
 
-Knows no web framework.
+Knows no web framework. Also the A/B split that they set: which model serves a user is decided by a hash alone, the
+same in every process and for ever.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -118,3 +120,19 @@ def read_key_hashes(keys_file: Path | None) -> tuple[str, ...]:
         if not hashes:
             raise ConfigError(f"key file {keys_file} holds no key hash: the service would stand open")
     return hashes
+
+
+CHAMPION = "champion"
+CHALLENGER = "challenger"
+
+
+def arm_of(user_id: int | str, challenger_share: float, salt: str) -> str:
+    """The arm of a user. A larger share moves users to the challenger, never one of them back.
+
+    A new salt shuffles everyone anew. The number 7 and the text "7" are two users.
+    """
+    if challenger_share <= 0:
+        return CHAMPION
+    mark = "i" if isinstance(user_id, int) else "s"
+    digest = hashlib.blake2b(f"{salt}\0{mark}{user_id}".encode(), digest_size=8).digest()
+    return CHALLENGER if int.from_bytes(digest) / 2**64 < challenger_share else CHAMPION

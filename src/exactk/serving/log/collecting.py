@@ -23,10 +23,10 @@ from exactk.data.table import flatten
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError
 from exactk.model_folder import TrainedModel
+from exactk.serving.log.columns import LoggedNames, SeenNames, logged_names
 from exactk.serving.log.entities import described, said_of_items
 from exactk.serving.log.impressions import FEEDBACK, IMPRESSIONS
 from exactk.serving.log.journal import read_all, tables_in
-from exactk.serving.log.logged_columns import LoggedNames, SeenNames, logged_names
 
 _KEPT = ("request_id", "user_id", "candidates", "card", "propensity", "arm", "model")
 

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exactk.data.rolling import RollingCounts, Shown
-from exactk.serving.log.impressions import FEEDBACK, IMPRESSIONS
+from exactk.serving.log.impressions import FEEDBACK, IMPRESSIONS, is_on_card, moment_of
 from exactk.serving.log.journal import rows_of_lines
-from exactk.serving.log.request_ids import is_on_card, moment_of
 
 log = logging.getLogger("exactk.serving")
 

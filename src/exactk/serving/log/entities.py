@@ -14,21 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from exactk.serving.log.columns import free_name
 from exactk.serving.log.impressions import ITEMS
 from exactk.serving.log.journal import tables_in
 
 MOST_COLUMNS = 1000  # attributes of items, the most frequent ones
-RESERVED = {
-    "user_id", "request_id", "candidates", "card", "clicked", "clicked_item", "clicked_items", "propensity", "graph",
-    "split", "timestamp", "reward", "arm", "model", "value", "item_id", "on_card",
-}  # fmt: skip
 
 Said = Mapping[str, Mapping[str, Any]]
-
-
-def free_name(name: str) -> str:
-    """A name that no column of impressions has."""
-    return f"item_{name}" if name in RESERVED else name
 
 
 def said_of_items(folder: Any) -> Said:

@@ -24,10 +24,10 @@ from exactk.engine.pair_tables import PairTables
 from exactk.errors import ExactKError
 from exactk.model_folder import TrainedModel
 from exactk.recommender import Recommender
+from exactk.serving.log.columns import SentNames
 from exactk.serving.log.counting import LogCounts
-from exactk.serving.log.sent import SentNames
 from exactk.serving.model.decoding import RUNGS, Decoder
-from exactk.serving.model.trials import stranger_request, trial_requests
+from exactk.serving.model.warming import stranger_request, trial_requests
 
 log = logging.getLogger("exactk.serving")
 

@@ -1,6 +1,7 @@
-"""`POST /v1/cards`: the model's card for one request or many, within a time budget, logged with its propensity.
+"""`POST /v1/cards`: the model's card for one request or many, within a time budget, logged with its propensity; and
+`POST /v1/feedback`: what became of it. Acknowledged means on the disk.
 
-Knows the batcher, not what it runs.
+Knows the batcher and the log, not what they run.
 """
 
 from __future__ import annotations
@@ -17,23 +18,32 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from exactk.data.requests.request import Request
+from exactk.errors import InputError
 from exactk.serving.http.openapi import described
 from exactk.serving.http.problems import RefusalError, logged_problem_of
 from exactk.serving.http.wire import (
     Clock,
+    answer,
     as_json,
     as_response,
     check_size,
     check_within_limits,
     constraints_of,
     parsed,
+    read,
 )
-from exactk.serving.log.impressions import Impression, ImpressionLog
-from exactk.serving.log.request_ids import new_request_id
+from exactk.serving.log.impressions import (
+    Impression,
+    ImpressionLog,
+    arm_in,
+    is_on_card,
+    is_ours,
+    new_request_id,
+)
 from exactk.serving.model.answering import Answer, Question
-from exactk.serving.model.split import arm_of
-from exactk.serving.routes.schemas import CardAnswer, CardRequest, ManyAnswers, ManyCards
+from exactk.serving.routes.schemas import CardAnswer, CardRequest, Feedback, Kept, ManyAnswers, ManyCards
 from exactk.serving.service import Service
+from exactk.serving.settings import arm_of
 
 router = APIRouter()
 
@@ -176,3 +186,35 @@ def _log(
         )
     )
     return row, items
+
+
+@router.post(
+    "/v1/feedback",
+    summary="Say what became of a card",
+    **described(Feedback, Kept, 401, 404, 408, 413, 422, 503),
+)
+async def keep_feedback(request: HttpRequest) -> Response:
+    """Answers once the feedback is flushed to the disk; any other answer means: send it again."""
+    service: Service = request.app.state.service
+    sent = await read(request, Feedback)
+    if sent.clicked_item is not None and not sent.clicked:
+        raise InputError("clicked_item is given, but clicked is false; one of the two is wrong")
+    if sent.reward is not None and sent.clicked_item is None:
+        raise InputError("reward is what came of the clicked item: name it as clicked_item")
+    if service.log is None:
+        raise RefusalError(404, "missing", "No log", "this service keeps no log; start it with a log folder")
+    known = is_ours(sent.request_id)
+    repeated = sent.clicked and service.log.has_click(sent.request_id)
+    try:
+        kept = service.log.answered(sent.request_id, sent.clicked, sent.clicked_item, sent.reward)
+        await asyncio.wrap_future(kept)
+    except OSError as error:
+        detail = f"the log cannot be written ({error.strerror or error}); send it again"
+        raise RefusalError(503, "log", "Not kept", detail, {"retry-after": "5"}) from error
+    service.metrics.feedback.labels(arm_in(sent.request_id), str(sent.clicked).lower()).inc()
+    item = None
+    if known and sent.clicked_item is not None:
+        item = "on the card" if is_on_card(sent.request_id, sent.clicked_item) else "not on the card"
+    return answer(
+        {"kept": True, "request": "known" if known else "unknown", "item": item, "repeated": repeated}
+    )

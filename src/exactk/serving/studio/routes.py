@@ -19,6 +19,7 @@ from exactk.serving.http.openapi import described
 from exactk.serving.http.problems import RefusalError
 from exactk.serving.http.wire import Clock, answer, check_size, read
 from exactk.serving.service import Service, Work
+from exactk.serving.studio.model import story
 from exactk.serving.studio.schemas import (
     ModelStory,
     Pasted,
@@ -28,7 +29,6 @@ from exactk.serving.studio.schemas import (
     View,
     ViewRequest,
 )
-from exactk.serving.studio.story import story
 from exactk.serving.studio.view import view
 
 router = APIRouter()
