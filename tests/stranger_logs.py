@@ -62,8 +62,9 @@ class StrangerLog:
 def _write(table: pa.Table, path: Path) -> None:
     if path.suffix == ".parquet":
         pq.write_table(table, path)
-    elif path.suffix == ".csv":
-        pacsv.write_csv(table, path)
+    elif path.suffix in (".csv", ".tsv"):
+        parted_by = {"queries": ";", "behaviors": "\t", "news": "\t"}.get(path.stem, ",")
+        pacsv.write_csv(table, path, pacsv.WriteOptions(delimiter=parted_by))
     else:
         rows = table.to_pylist()
         path.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows), encoding="utf-8")
@@ -333,6 +334,123 @@ def courses(requests: int = 500, seed: int = 6) -> StrangerLog:
     )  # fmt: skip
 
 
+def impressions(requests: int = 500, seed: int = 7) -> StrangerLog:
+    """Lists in one text, each item with its mark (N12-1 N7-0), several clicks, American times, histories."""
+    rng = np.random.default_rng(seed)
+    lists = _lists(rng, requests, 400, 5, 30)
+    topic = rng.integers(7, size=400)
+    clicks, best = lists.clicked(1.5 * (topic[lists.item] % 3 == 0), 4, twice=0.4)
+    starts = np.cumsum(lists.sizes)[:-1]
+    moment = START + 7_000 * np.arange(requests)
+    shown = [f"N{n}-{int(hit)}" for n, hit in zip(lists.item.tolist(), clicks.tolist(), strict=True)]
+    log = pa.table({
+        "impression_id": np.arange(1, requests + 1),
+        "user_id": [f"U{n}" for n in rng.integers(90, size=requests)],
+        "time": [datetime.fromtimestamp(at, UTC).strftime("%m/%d/%Y %I:%M:%S %p") for at in moment.tolist()],
+        "history": [" ".join(f"N{n}" for n in rng.integers(400, size=rng.integers(30))) for _ in range(requests)],
+        "impressions": [" ".join(part) for part in np.split(np.array(shown), starts)],
+    })  # fmt: skip
+    items = pa.table({
+        "news_id": [f"N{n}" for n in range(400)],
+        "category": [f"topic {n}" for n in topic.tolist()],
+        "title": [" ".join(rng.choice(WORDS, 6)) for _ in range(400)],
+    })  # fmt: skip
+    return StrangerLog(
+        log, "behaviors.tsv", 4, best,
+        {"request_id": "impression_id", "user_id": "user_id", "candidates": "impressions", "timestamp": "time"},
+        frozenset({"history"}), {"item categories": frozenset({"category"}), "item texts": frozenset({"title"})},
+        items, "news.tsv",
+    )  # fmt: skip
+
+
+def results(requests: int = 500, seed: int = 8) -> StrangerLog:
+    """JSON lines as a service writes them: a user and a context that are objects, results that are lists of objects."""
+    rng = np.random.default_rng(seed)
+    lists = _lists(rng, requests, 300, 5, 14)
+    brand = rng.integers(9, size=300)
+    price = np.exp(rng.normal(3, 0.5, len(lists.item))).round(2)
+    worth = 1.5 * (brand[lists.item] % 3 == 0) - np.log(price)
+    clicks, best = lists.clicked(worth, 4)
+    offers = [
+        {"sku": f"A-{n}", "price": cost, "brand": f"brand {brand[n]}", "rank": place, "clicked": hit}
+        for n, cost, place, hit in zip(lists.item, price, lists.place, clicks, strict=True)
+    ]
+    ends = np.cumsum(lists.sizes).tolist()
+    log = pa.table({
+        "search_id": [str(UUID(int=int(n), version=4)) for n in rng.integers(1, 2**62, requests)],
+        "user": [{"id": f"u{n % 60}", "country": ("de", "fr")[n % 2]} for n in range(requests)],
+        "context": [{"device": ("ios", "web")[n % 2]} for n in rng.integers(9, size=requests).tolist()],
+        "ts": (START + 60 * np.arange(requests)) * 1000,
+        "results": [offers[end - size : end] for end, size in zip(ends, lists.sizes.tolist(), strict=True)],
+    })  # fmt: skip
+    return StrangerLog(
+        log, "searches.jsonl", 4, best,
+        {"request_id": "search_id", "user_id": "user.id", "candidates": "sku", "clicked": "clicked",
+         "position": "rank", "timestamp": "ts"},
+        frozenset(), {"candidate numbers": frozenset({"price"}), "item categories": frozenset({"brand"}),
+                      "context categories": frozenset({"country", "device"})},
+    )  # fmt: skip
+
+
+def queries(requests: int = 500, seed: int = 9) -> StrangerLog:
+    """Semicolons; lists of small numbers as text, flags beside them; a third of the users unknown; a name twice."""
+    rng = np.random.default_rng(seed)
+    lists = _lists(rng, requests, 600, 5, 20)
+    clicks, best = lists.clicked((lists.item % 5) * 0.6 - 0.1 * lists.place, 4, twice=0.2)
+    starts = np.cumsum(lists.sizes)[:-1]
+    user = rng.integers(90, size=requests)
+    log = pa.table({
+        "queryId": np.arange(requests),
+        "sessionId": np.arange(requests) // 3,
+        "userId": pa.array(user, mask=user % 3 == 0),
+        "timeframe": rng.integers(600, size=requests),
+        "eventdate": [datetime.fromtimestamp(START + 3600 * r, UTC).strftime("%Y-%m-%d") for r in range(requests)],
+        "categoryId": rng.integers(40, size=requests),
+        "items": [",".join(map(str, part)) for part in np.split(lists.item, starts)],
+        "feedback": [",".join(map(str, part)) for part in np.split(clicks.astype(int), starts)],
+    })  # fmt: skip
+    items = pa.table({
+        "itemId": np.arange(600), "pricelog2": rng.integers(1, 14, 600), "categoryId": rng.integers(40, size=600),
+    })  # fmt: skip
+    return StrangerLog(
+        log, "queries.csv", 4, best,
+        {"request_id": "queryId", "user_id": "userId", "candidates": "items", "clicked": "feedback",
+         "timestamp": "eventdate"},
+        frozenset(), {"item numbers": frozenset({"pricelog2"}), "item categories": frozenset({"categoryId"}),
+                      "context categories": frozenset({"categoryId", "sessionId"})},
+        items, "products.csv",
+    )  # fmt: skip
+
+
+def offers(requests: int = 400, seed: int = 10) -> StrangerLog:
+    """Flights: an offer is never met twice, requests bear an unusual name, and companies are ids, too; many gaps."""
+    rng = np.random.default_rng(seed)
+    lists = _lists(rng, requests, 10**6, 5, 30)
+    price = np.exp(rng.normal(9.5, 0.6, len(lists.item))).round(1)
+    clicks, best = lists.clicked(-4 * np.log(price), 4)
+    moment = (START + 2_220 * np.arange(requests)) * 1_000_000
+    rows = {
+        "Id": np.arange(len(price)),
+        "companyID": rng.integers(60, size=requests)[lists.request],
+        "ranker_id": np.array([f"{r:032x}" for r in range(requests)])[lists.request],
+        "profileId": (2_000_000 + rng.integers(50, size=requests))[lists.request],
+        "requestDate": pa.array(moment[lists.request], pa.timestamp("us")),
+        "totalPrice": price,
+        "milesEarned": rng.integers(2**26, 2**40, len(price)),
+        "fee": pa.array(price / 10, mask=rng.random(len(price)) < 0.8),
+        "carrier": np.array(["SU", "S7", "DP"])[rng.integers(3, size=len(price))],
+        "selected": clicks.astype(int),
+    }
+    return StrangerLog(
+        pa.table(rows), "flights.parquet", 4, best,
+        {"request_id": "ranker_id", "user_id": "profileId", "item_id": "Id", "clicked": "selected",
+         "timestamp": "requestDate"},
+        frozenset(), {"candidate numbers": frozenset({"totalPrice", "milesEarned", "fee"}),
+                      "candidate categories": frozenset({"carrier"})},
+    )  # fmt: skip
+
+
 KINDS: Mapping[str, Callable[..., StrangerLog]] = {
     "news": news, "clothing": clothing, "outfits": outfits, "graded": graded, "shelves": shelves, "courses": courses,
+    "impressions": impressions, "results": results, "queries": queries, "offers": offers,
 }  # fmt: skip

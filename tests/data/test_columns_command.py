@@ -59,9 +59,9 @@ def test_a_strict_build_that_taught_nothing_or_lost_much_has_a_status_of_its_own
     assert "nothing to learn from" in said.splitlines()[-1]
     assert "positives_only = true" in said.splitlines()[-1]
     run(*words, "--strict", code=3)
-    users = rows["user_id"].to_pylist()
-    users[: len(users) // 2] = [None] * (len(users) // 2)
-    broken = rows.set_column(1, "user_id", pa.array(users))
+    requests = rows["request_id"].to_pylist()
+    requests[: len(requests) // 2] = [None] * (len(requests) // 2)
+    broken = rows.set_column(0, "request_id", pa.array(requests))
     pq.write_table(broken, log / "broken.parquet")
     words = ["data", "build", "frame", "--impressions", log / "broken.parquet", "--out", log / "broken"]
     assert "of the rows were lost" in run(*words, "--strict", code=3)

@@ -5,19 +5,27 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 import pytest
 
 from exactk.data import Dataset
 from exactk.data.audit.audit import audit
 from exactk.data.columns.roles import Columns
+from exactk.data.logs.columns import ColumnReader
 from exactk.data.logs.draft import draft_columns, draft_of_files
+from exactk.data.logs.files import spread
 from exactk.data.logs.frame import build_frame, from_frame
+from exactk.data.logs.moments import order_of, read_moments
 from exactk.data.logs.number_texts import are_numbers
 from exactk.data.logs.report import ReadReport
+from exactk.data.table import combine
 from exactk.errors import DataError
 from exactk.scale.building import Reading, build_parts
 from stranger_logs import KINDS, StrangerLog
@@ -54,7 +62,7 @@ def test_roles_are_found_and_what_came_afterwards_is_no_feature(
 def test_every_column_and_row_was_used_or_is_named(built: tuple[StrangerLog, Path, dict[str, Any]]) -> None:
     log, _, said = built
     used = {name for names in said["used"].values() for name in names}
-    assert set(log.log.column_names) <= used | set(said["ignored"])
+    assert set(spread(log.log).column_names) <= used | set(said["ignored"])
     assert said["rows_read"] == len(log.log)
     assert said["rows_dropped"] == 0
 
@@ -181,6 +189,7 @@ def test_lists_without_a_card_never_ask_for_cards_of_nothing() -> None:
 
 
 NUMBERS_AS_TEXT = {
+    "as databases do": lambda price: [f"{p}" if p < 3000 else "\\N" for p in price],
     "thousands": lambda price: [f"{p:,.2f}" for p in price],
     "money": lambda price: [f"€{p:,.2f}" if p < 3000 else f"{p:.2f} €" for p in price],
     "percent": lambda price: [f"{p}%" for p in price],
@@ -200,7 +209,10 @@ def test_numbers_written_for_people_are_numbers(tmp_path: Path, written: str) ->
     assert batch.candidate_numbers is not None
     held = batch.candidate_numbers[batch.present][:, 0]
     wanted = np.array(
-        [np.nan if text == "N/A" else price for text, price in zip(texts, rows["price"], strict=True)]
+        [
+            np.nan if text in ("N/A", "\\N") else price
+            for text, price in zip(texts, rows["price"], strict=True)
+        ]
     )
     np.testing.assert_allclose(np.sort(held), np.sort(wanted), rtol=1e-6)
 
@@ -220,3 +232,153 @@ def test_numbers_nobody_reads_say_how_to_write_them() -> None:
     comma = [f"{price:.2f}".replace(".", ",") for price in rows["price"].tolist()]
     facts = draft_columns(pa.table(rows | {"price": comma})).facts
     assert "write 1234.5" in next(fact.reason for fact in facts if fact.column == "price")
+
+
+def test_every_type_of_text_id_is_text() -> None:
+    rows = shop_rows()
+    ids = [UUID(int=int(n) + 5) for n in rows["item_id"]]
+    views = pa.array([f"p{n}" for n in rows["item_id"]]).cast(pa.string_view())
+    tables = pd.DataFrame(rows | {"item_id": ids}), pa.table(rows | {"item_id": views})
+    for table, first in zip(tables, (str(ids[0]), views[0].as_py()), strict=True):
+        assert from_frame(table).items["item_id"][0].as_py() == first
+
+
+def test_a_click_in_a_row_of_its_own_is_that_of_its_item() -> None:
+    """Trackers write a row when something is shown and another, later, when it is clicked."""
+    rows = pa.table(shop_rows())
+    clicked = combine(rows["clicked"])
+    when = pa.array(1_700_000_000 + 60 * np.repeat(np.arange(60), 8))
+    bare = rows.drop_columns(["clicked"]).append_column("ts", when)
+    shown = bare.append_column("event", pa.array(["impression"] * len(bare)))
+    late = bare.filter(clicked)
+    late = late.set_column(late.column_names.index("ts"), "ts", pc.add(late["ts"], 7))
+    both = pa.concat_tables([shown, late.append_column("event", pa.array(["click"] * len(late)))])
+    both = both.take(pc.sort_indices(both, [("request_id", "ascending"), ("event", "descending")]))
+    said = from_frame(both).meta.provenance["report"]
+    assert (said["used"]["clicked"], said["used"]["timestamp"]) == (["event"], ["ts"])
+    assert said["notes"]["a click in a row of its own, joined to that of its item"]["rows"] == 60
+    one, other = (from_frame(table) for table in (both, rows.append_column("ts", when)))
+    np.testing.assert_array_equal(one.folder.index.click, other.folder.index.click)
+    assert len(one) == 60
+
+
+def test_lists_with_flags_or_what_was_taken_beside_them_are_lists_of_candidates() -> None:
+    rows = shop_rows()
+    lists = {name: np.split(rows[name], 60) for name in ("item_id", "clicked", "price")}
+    wide = {"request_id": np.arange(60), "slate": lists["item_id"], "prices": lists["price"]}
+    flagged = from_frame(pa.table(wide | {"clicks": [part.astype(int) for part in lists["clicked"]]}))
+    assert flagged.folder.columns.roles["candidates"] == "slate"
+    taken = rows["item_id"][rows["clicked"]]
+    picked = {"products" if name == "slate" else name: held for name, held in wide.items()}
+    named = from_frame(pa.table(picked | {"clicked_product": taken}))
+    np.testing.assert_array_equal(named.folder.index.click, flagged.folder.index.click)
+    facts = draft_columns(pa.table(picked | {"outcome": taken})).facts
+    assert "surely what came of the list" in next(fact.reason for fact in facts if fact.column == "outcome")
+
+
+def test_what_dates_and_vectors_are_written_as_is_not_taken_for_words() -> None:
+    rows = shop_rows()
+    vectors = np.random.default_rng(0).normal(size=(40, 4)).round(3)
+    texts = {
+        "shape": [str(vectors[n].tolist()) for n in rows["item_id"]],
+        "arrival": [f"{1 + n % 12:02d}/{1 + n % 9:02d}/2026" for n in rows["request_id"]],
+    }
+    dataset = from_frame(pa.table(rows | texts))
+    assert dataset.folder.columns.item.vectors == ("shape",)
+    assert "it holds dates" in dataset.meta.provenance["report"]["ignored"]["arrival"]
+
+
+def test_a_log_of_no_rows_is_refused() -> None:
+    with pytest.raises(DataError, match="not one of 0 rows"):
+        from_frame(pa.table(shop_rows()).slice(0, 0))
+
+
+def test_clicks_alone_are_no_log_of_cards() -> None:
+    """A user's events are not a request, and the id of an event is not an item."""
+    rng = np.random.default_rng(0)
+    events = {
+        "eventId": rng.integers(2**40, size=300),
+        "userId": rng.integers(30, size=300),
+        "time": 1_700_000_000 + 60 * np.arange(300),
+        "title": [f"old story {n}" for n in rng.integers(40, size=300)],
+        "category": ["news|city"] * 150 + ["sport"] * 150,
+    }
+    with pytest.raises(
+        DataError, match="of clicks alone, without what else was there to click, nothing can be"
+    ):
+        from_frame(pa.table(events))
+
+
+def test_whole_numbers_that_no_float_holds_exactly_are_numbers_still() -> None:
+    rows = shop_rows()
+    views = 2**24 + 1 + 3 * np.arange(len(rows["price"]))
+    items = pa.table({"item_id": np.arange(40), "followers": 2**24 + 1 + np.arange(40)})
+    dataset = from_frame(pa.table(rows | {"views": rng_shuffled(views)}), items=items)
+    assert "views" in dataset.folder.columns.candidate.numbers
+    assert dataset.folder.columns.item.numbers == ("followers",)
+
+
+def rng_shuffled(values: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(1).permutation(values)
+
+
+def test_a_request_of_nobody_is_kept() -> None:
+    rows = shop_rows()
+    users = pa.array(rows["user_id"], mask=rows["user_id"] % 3 == 0)
+    dataset = from_frame(pa.table(rows | {"user_id": users}))
+    assert len(dataset) == 60
+    vocabulary = dataset.vocabulary()
+    assert sorted(vocabulary.user_ids.to_pylist()) == [n for n in range(9) if n % 3]
+    unknown = dataset.batch(vocabulary).user == 0
+    np.testing.assert_array_equal(unknown, rows["user_id"][::8] % 3 == 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (["11/15/2019 9:05:12 AM", "11/9/2019 12:00:00 PM"], ["2019-11-15T09:05:12", "2019-11-09T12:00:00"]),
+        (["15/11/2019 19:05", "9/11/2019 00:00"], ["2019-11-15T19:05:00", "2019-11-09T00:00:00"]),
+        (["15.11.2019", "9.1.2019"], ["2019-11-15T00:00:00", "2019-01-09T00:00:00"]),
+        (["5.11.2019 1:02:03.5"], ["2019-11-05T01:02:03.500"]),
+        (["2019/11/5", None], ["2019-11-05T00:00:00", None]),
+        (["2019-10-01 00:00:00 UTC", "2019-10-01 02:00:00 +02:00"], ["2019-10-01T00:00:00Z"] * 2),
+        (["2019-11-05 01:02:03.123456789"], ["2019-11-05T01:02:03.123456"]),
+        (["3/4/2019", "1/2/2019"], None),
+        (["3/14/2019", "14/3/2019"], None),
+        (["3-in-1", "old 2019"], None),
+    ],
+)
+def test_moments_are_read_as_people_write_them(written: list[Any], read: list[Any] | None) -> None:
+    texts = pa.array(written)
+    found = read_moments(texts, order_of(texts))
+    if read is None:
+        assert found is None
+        return
+    assert found is not None
+    zone = "UTC" if "Z" in str(read[0]) else None
+    assert found.equals(pa.array(read).cast(pa.timestamp("us", zone)))
+
+
+def test_flags_that_are_fewer_than_the_candidates_lose_their_row_by_name(tmp_path: Path) -> None:
+    log = KINDS["queries"](requests=40).log
+    flags = pa.array(["1", *log["feedback"].to_pylist()[1:]])
+    log = log.set_column(log.column_names.index("feedback"), "feedback", flags)
+    report = build_frame(tmp_path / "data", log, {"candidates": "items", "clicked": "feedback"})
+    ((reason, entry),) = report.dropped.items()
+    assert reason == "its list is not as long as that of the candidates"
+    assert entry["examples"] == [{"row": 0, "column": "clicked", "value": [True]}]
+
+
+def test_items_keep_their_marks_apart(tmp_path: Path) -> None:
+    lists = ["N1-0 N2-1 N3-0", "N4-1 N2-0 N5-1", ""] * 20
+    log = pa.table({"impression_id": np.arange(60), "user_id": ["u"] * 60, "impressions": lists})
+    build_frame(tmp_path / "data", log, {"candidates": "impressions"})
+    rows = pq.read_table(tmp_path / "data" / "impressions.parquet").to_pylist()
+    assert rows[0]["candidates"] == ["N1", "N2", "N3"]
+    assert [row["clicked_items"] for row in rows[:2]] == [["N2"], ["N4", "N5"]]
+    log = log.set_column(2, "impressions", [[*lists[:-2], "N1-0 N2", ""]])
+    log = log.rename_columns(["request_id", "user_id", "candidates"])
+    reader = ColumnReader("log")
+    reader.typed(log.slice(0, 30), 0)
+    with pytest.raises(DataError, match="row 58, column 'candidates': 'N1-0 N2' does not end in -1 or -0"):
+        reader.typed(log.slice(30), 30)

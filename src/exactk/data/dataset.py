@@ -227,5 +227,5 @@ class Dataset:
 
 
 def _known(users: pa.Array) -> pa.Array:
-    """Those that are somebody: of a log without users, nobody."""
-    return users.filter(pc.not_equal(users, NO_USER)) if is_text(users.type) else users
+    """Those that are somebody."""
+    return users.filter(pc.not_equal(users, NO_USER["string" if is_text(users.type) else "int64"]))

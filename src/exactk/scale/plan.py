@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exactk.atomic import atomic_file, write_text
+from exactk.data.logs.files import ENDINGS
 from exactk.errors import ConfigError, DataError
 
 CELLS = (".csv", ".tsv")
 TEXTS = (".jsonl", ".ndjson")
-ENDINGS = (".parquet", *CELLS, *TEXTS)
 PLAN = "plan.json"
 
 

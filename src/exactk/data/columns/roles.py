@@ -23,7 +23,8 @@ ROLLING = (
     "clicks_so_far", "shown_so_far", "rate_so_far", "user_clicks_so_far", "user_shown_so_far", "user_rate_so_far",
 )  # fmt: skip
 USUAL_ROLLING = ROLLING[:3]
-NO_USER = ""  # of a log without users: in no vocabulary, so that it trains what an unknown user is served
+# Nobody, where no user is known: in no vocabulary, so that it trains what an unknown user is served.
+NO_USER: Mapping[str, Any] = {"string": "", "int64": -(1 << 63)}
 MEASURED = ("score", "position", "reward")  # roles that hold a number for every candidate
 SENT_MEASURES = MEASURED[:2]  # what a request may say; a reward is known only afterwards
 

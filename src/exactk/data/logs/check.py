@@ -15,9 +15,12 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
 from exactk.data.assemble import FAULTS, card_positions
-from exactk.data.columns.roles import MEASURED
+from exactk.data.columns.roles import MEASURED, NO_USER
+from exactk.data.logs.files import lists_of
 from exactk.data.logs.report import ReadReport
-from exactk.data.table import SPLITS, RowLookup, combine, flatten
+from exactk.data.table import SPLITS, RowLookup, combine, flatten, is_list
+
+SHORT = "its list is not as long as that of the candidates"
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ def completed(table: pa.Table, first_row: int, report: ReadReport, positives_onl
     Clicks outside the card are clicks of the list: they stay in `clicked_items`, the card counts as not clicked.
     """
     R = len(table)
+    if alone := table["user_id"].null_count:
+        report.note("a request without a user: it teaches what suits somebody unknown", None, alone)
+        table = _replaced(
+            table, "user_id", pc.fill_null(table["user_id"], NO_USER[str(table["user_id"].type)])
+        )
     if "request_id" not in table.column_names:
         table = table.append_column("request_id", pa.array(np.arange(first_row, first_row + R)))
     if "clicked_items" in table.column_names:
@@ -50,6 +58,26 @@ def completed(table: pa.Table, first_row: int, report: ReadReport, positives_onl
     if "clicked_item" in table.column_names and "clicked_items" not in table.column_names:
         table = _outside_the_card(table, report)
     return table
+
+
+def flags_as_ids(
+    table: pa.Table, rows: Int64[np.ndarray, "R"], report: ReadReport
+) -> tuple[pa.Table, Int64[np.ndarray, "Q"]]:
+    """Flags beside the candidates as the ids they mark; rows where they are not as many are dropped."""
+    for flags, named in (("clicked", "clicked_items"), ("on_card", "card")):
+        if flags not in table.column_names or not is_list(table[flags].type):
+            continue
+        fits = flatten(table[flags])[1] == flatten(table["candidates"])[1]
+        for place in np.flatnonzero(~fits).tolist():
+            report.drop(SHORT, int(rows[place]), flags, table[flags][place].as_py())
+        if not fits.all():
+            table, rows = table.filter(pa.array(fits)), rows[fits]
+        candidates, sizes = flatten(table["candidates"])
+        marked = pc.fill_null(flatten(table[flags])[0], False)
+        owner = np.repeat(np.arange(len(table)), sizes)[_flags(marked)]
+        lists = lists_of(np.bincount(owner, minlength=len(table)), candidates.filter(marked), pa.array(rows))
+        table = _replaced(table.drop_columns([flags]), named, lists)
+    return table, rows
 
 
 def _of_the_card(table: pa.Table) -> pa.Table:
@@ -117,7 +145,7 @@ def problems(table: pa.Table) -> Iterator[Problem]:
             yield Problem(row, named, reason, table[column][row].as_py())
         found[wrong] = True
 
-    for name in ("request_id", "user_id", "candidates", "clicked"):
+    for name in ("request_id", "candidates", "clicked"):
         yield from of_column(name, _missing(table[name]), "a value is missing")
     _, counts = flatten(table["candidates"])
     yield from of_column("candidates", counts == 0, "there are no candidates")
@@ -136,7 +164,7 @@ def problems(table: pa.Table) -> Iterator[Problem]:
     for name in table.column_names:
         if name in MEASURED or name.partition(".")[0] in ("candidate", "item"):
             short = flatten(table[name])[1] != counts
-            yield from of_column(name, short, "its list is not as long as that of the candidates")
+            yield from of_column(name, short, SHORT)
     for problem in _card_problems(table):
         if not found[problem.row]:
             found[problem.row] = True

@@ -145,7 +145,7 @@ def choose_columns(
     lists = "candidates" in chosen.roles or (
         "item_id" not in chosen.roles and "item_id" not in log.column_names
     )
-    if lists and chosen.k is None and "card" not in chosen.roles:
+    if lists and chosen.k is None and not chosen.roles.keys() & {"card", "on_card"}:
         chosen = replace(chosen, k=SUGGESTED_K)  # a request must ask for some
     return ChosenColumns(
         chosen,

@@ -15,14 +15,16 @@ import pyarrow.compute as pc
 
 from exactk.data.columns.codes import category_texts
 from exactk.data.columns.roles import MEASURED, Columns
+from exactk.data.logs.files import lists_of
 from exactk.data.logs.guess import FLAG_TEXTS, SPLIT_NAMES
+from exactk.data.logs.moments import Order, order_of, read_moments
 from exactk.data.logs.number_texts import numbers_of_texts
 from exactk.data.table import combine, flatten, is_list, is_text
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest
 
 WIDE = (
-    "request_id", "user_id", "candidates", "card", "clicked", "clicked_item", "clicked_items", *MEASURED,
+    "request_id", "user_id", "candidates", "card", "on_card", "clicked", "clicked_item", "clicked_items", *MEASURED,
     "propensity", "timestamp", "split",
 )  # fmt: skip
 LONG = (
@@ -76,6 +78,8 @@ def selected(table: pa.Table, columns: Columns, layout: Sequence[str], source: s
             )
     for carrier, held in columns.carriers():
         for name in held.names:
+            if carrier == "item" and name in columns.context.names:
+                continue  # the log's is the request's: that of items stands in their table
             if name in table.column_names:
                 used[f"{carrier}.{name}"] = name
             elif carrier in ("candidate", "context"):
@@ -83,7 +87,6 @@ def selected(table: pa.Table, columns: Columns, layout: Sequence[str], source: s
     return table.select(list(used.values())).rename_columns(list(used))
 
 
-_ZONE = r"\d(Z|[+-]\d{2}:?\d{2})$"
 WRITTEN_WHOLE = r"^(0|-?[1-9]\d{0,17})(\.0)?$"
 REQUIRED_WIDE = ("candidates",)
 REQUIRED_LONG = ("request_id", "item_id")
@@ -92,7 +95,8 @@ REQUIRED_LONG = ("request_id", "item_id")
 _WANTED = {
     "request_id": "rows of one request must share an id (where there is none, make one, say of user and time)",
     "item_id": "each row is one shown candidate",
-    "candidates": "each row is one request with a list of candidates (or, with item_id, one shown candidate)",
+    "candidates": "each row is one request with a list of candidates (or, with item_id, one shown candidate; "
+    "of clicks alone, without what else was there to click, nothing can be learned)",
 }
 
 
@@ -116,6 +120,8 @@ class ColumnReader:
         self._separators: dict[str, str] = {}
         self._id_types: dict[str, pa.DataType] = dict(id_types or {})
         self._whole_moments: bool | None = None
+        self._dates: Order | None = None
+        self._marked: bool | None = None
         self._lists = False
         self._kinds = {
             f"{carrier}.{name}": kind
@@ -128,8 +134,32 @@ class ColumnReader:
         """The same table, ids as int64 or text, lists as lists, flags as booleans."""
         self._lists = "candidates" in table.column_names
         names = sorted(table.column_names, key=lambda name: _is_empty(table[name].type))
+        if self._lists and is_text(table["candidates"].type):
+            table = self._unmarked(table, first_row)
         read = {name: self._read(name, table[name], first_row) for name in names}
-        return pa.table({name: read[name] for name in table.column_names})
+        marks = (
+            {"clicked": table["clicked"]} if "clicked" in table.column_names and "clicked" not in read else {}
+        )
+        return pa.table({name: read[name] for name in table.column_names if name in read} | marks)
+
+    def _unmarked(self, table: pa.Table, first_row: int) -> pa.Table:
+        """N1-0 N2-1 is a list of items and one of flags, unless the log says otherwise what was clicked."""
+        parted = split_lists(combine(table["candidates"]))
+        if self._marked is None:
+            self._marked = are_marked(parted)
+        if not self._marked:
+            return table
+        ids, flags = ids_and_marks(parted)
+        if flags.flatten().null_count:
+            owner = np.repeat(np.arange(len(parted)), flatten(parted)[1])
+            row = int(owner[flags.flatten().is_null().to_numpy(zero_copy_only=False)][0])
+            raise DataError(
+                f"{self.source}: row {first_row + row}, column 'candidates': {table['candidates'][row].as_py()!r} does "
+                "not end in -1 or -0 at every item as those before it do"
+            )
+        table = table.set_column(table.column_names.index("candidates"), "candidates", ids)
+        said = {"clicked", "clicked_item", "clicked_items"} & {*table.column_names}
+        return table if said else table.append_column("clicked", flags)
 
     def _read(self, name: str, held: pa.ChunkedArray, first_row: int) -> pa.Array:
         try:
@@ -160,6 +190,11 @@ class ColumnReader:
                 self._untyped,
             )  # fmt: skip
         if name in ("clicked", "on_card"):
+            if self._lists and is_text(column.type) and flags_of(column) is None:
+                column = self._split_text(name, column, first_row)
+            if self._lists and is_list(column.type):
+                values, lengths = flatten(column)
+                return lists_of(lengths, self._flag(name, values, first_row), column)
             return self._flag(name, column, first_row)
         if name == "propensity":
             return self._cast(name, column, pa.float64(), first_row)
@@ -187,7 +222,7 @@ class ColumnReader:
             if not by_candidate or is_list(column.type.value_type):
                 raise DataError(f"{self._where(name)} holds {column.type}, not {kind}")
             values, lengths = flatten(column)
-            return _lists(lengths, self._feature(name, kind, values, first_row), column)
+            return lists_of(lengths, self._feature(name, kind, values, first_row), column)
         if kind == "categories":
             return category_texts(column, self._where(name))
         if pa.types.is_boolean(column.type):
@@ -212,7 +247,7 @@ class ColumnReader:
         values, lengths = flatten(column)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         ids = self._ids(name, "item", values, first_row, offsets, bare)
-        return _lists(lengths, ids, column)
+        return lists_of(lengths, ids, column)
 
     def _split_text(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         """Lists out of text: 1,2,3 or [1 2 3] or a|b, or quoted as Python and JSON do. Empty text, empty list."""
@@ -303,6 +338,13 @@ class ColumnReader:
     def _moment(self, column: pa.Array, first_row: int) -> pa.Array:
         """Whole numbers stay; fractions of seconds become microseconds, text an ISO date and time."""
         kind = column.type
+        if is_text(kind):
+            if pc.all(pc.match_substring_regex(column.drop_null(), r"^-?\d{5,}$")).as_py():
+                return column.cast(pa.int64())
+            self._dates = self._dates or order_of(column)
+            read = read_moments(column, self._dates)
+            if read is not None:
+                return read
         if pa.types.is_timestamp(kind):
             return column.cast(pa.timestamp("us", kind.tz), safe=False)  # of nanoseconds the last three go
         if pa.types.is_integer(kind) or pa.types.is_null(kind):
@@ -315,10 +357,7 @@ class ColumnReader:
             return pc.round(pc.multiply(column, 1e6)).cast(pa.int64()).cast(pa.timestamp("us"))
         if pa.types.is_date(kind):
             return column.cast(pa.timestamp("us"))
-        if is_text(kind) and pc.all(pc.match_substring_regex(column.drop_null(), r"^-?\d{5,}$")).as_py():
-            return column.cast(pa.int64())
-        zoned = is_text(kind) and pc.any(pc.match_substring_regex(column, _ZONE)).as_py()
-        return self._cast("timestamp", column, pa.timestamp("us", "UTC" if zoned else None), first_row)
+        return self._cast("timestamp", column, pa.timestamp("us"), first_row)
 
     def _numbers(self, name: str, column: pa.Array, first_row: int) -> pa.Array:
         if is_text(column.type):
@@ -329,7 +368,7 @@ class ColumnReader:
 
     def _cast(self, name: str, column: pa.Array, wanted: pa.DataType, first_row: int) -> pa.Array:
         try:
-            return column.cast(wanted)
+            return column.cast(wanted, safe=not pa.types.is_floating(getattr(wanted, "value_type", wanted)))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             bad = _first_failing(column, wanted)
             raise DataError(
@@ -377,7 +416,7 @@ def split_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
     kept = pc.not_equal(trimmed, "").to_numpy(zero_copy_only=False)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     counts = np.bincount(owner[kept], minlength=len(lengths))
-    return _lists(counts, trimmed.filter(pa.array(kept)), column)
+    return lists_of(counts, trimmed.filter(pa.array(kept)), column)
 
 
 def _renamed_values(column: pa.Array, names: Mapping[str, str]) -> pa.Array:
@@ -385,11 +424,18 @@ def _renamed_values(column: pa.Array, names: Mapping[str, str]) -> pa.Array:
     return pc.coalesce(pa.array(list(names.values())).take(places), column.cast(pa.string()))
 
 
-def _lists(lengths: np.ndarray, values: pa.Array, like: pa.Array) -> pa.Array:
-    """Lists of these lengths, missing where `like` is."""
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-    missing = like.is_null()
-    return pa.ListArray.from_arrays(offsets, values, mask=missing if like.null_count else None)
+def are_marked(lists: pa.Array) -> bool:
+    """Whether every member ends in -1 or -0, and both are there."""
+    held = pc.value_counts(pc.utf8_slice_codeunits(flatten(lists)[0], -2)).field("values").to_pylist()
+    return {*held} == {"-0", "-1"}
+
+
+def ids_and_marks(lists: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Members less their marks, and the marks as flags; a missing one where there is none."""
+    values, lengths = flatten(lists)
+    marks = pc.index_in(pc.utf8_slice_codeunits(values, -2), value_set=pa.array(["-0", "-1"], values.type))
+    ids = pc.utf8_slice_codeunits(values, 0, -2)
+    return lists_of(lengths, ids, lists), lists_of(lengths, marks.cast(pa.bool_()), lists)
 
 
 def _is_empty(kind: pa.DataType) -> bool:

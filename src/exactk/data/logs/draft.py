@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int64
 
 from exactk.data.columns.roles import Columns, FeatureColumns
 from exactk.data.logs.columns import ID_LISTS, flags_of
-from exactk.data.logs.files import tables_of
+from exactk.data.logs.files import ENDINGS, tables_of
 from exactk.data.logs.guess import (
     SUGGESTED_K,
     finds_every_click,
@@ -29,8 +29,18 @@ from exactk.data.logs.guess import (
     is_text_name,
     words,
 )
+from exactk.data.logs.moments import are_dates
 from exactk.data.logs.number_texts import are_numbers, hold_digits
-from exactk.data.logs.recognised import codes_of, in_lists, key_of, named_ids, plain_values, recognised
+from exactk.data.logs.recognised import (
+    among,
+    codes_of,
+    in_lists,
+    key_of,
+    named_ids,
+    plain_values,
+    recognised,
+    vectors_of,
+)
 from exactk.data.table import flatten, is_list, is_plain, is_text
 
 _ENOUGH = 50  # rows of items met before, to believe that a column is constant within them
@@ -39,6 +49,11 @@ _CLICKS = (
     "its name says clicks, but it is no flag: make it the reward, or 0 and 1, to learn from it; a feature if it was "
     "known before"
 )
+_ODD_LISTS = "its lists are not as long as the candidates'"
+_OF_THE_LIST = (
+    "it names one of the candidates: surely what came of the list; say clicked_item to learn from it"
+)
+_DATES = "it holds dates; say timestamp if they are when the request was, or make a number of them"
 _OUTCOME = "it differs only where something was clicked: an outcome, unknown when a card is chosen"
 
 
@@ -80,7 +95,8 @@ class Draft:
 
 def draft_of_files(log: Path, items: Path | None, users: Path | None, roles: Mapping[str, str]) -> Draft:
     """Draft from the beginnings of files; of a folder of files, from the first."""
-    first = next(iter(sorted(path for path in log.iterdir() if path.is_file())), log) if log.is_dir() else log
+    held = sorted(path for path in log.rglob("*") if path.suffix.lower() in ENDINGS) if log.is_dir() else []
+    first = held[0] if held else log
     tables = [
         None if path is None else next(iter(tables_of(path, ID_LISTS))) for path in (first, items, users)
     ]
@@ -130,7 +146,7 @@ class _Log:
     ) -> None:
         plain = [name for name in table.column_names if is_plain(table[name].type)]
         found = recognised(table.select(plain), roles, items, users)
-        self.written, self.table = table, found.table
+        self.written, self.table, self.marks = table, found.table, found.marks
         self.lists, self.roles, self.positives_only = found.lists, found.roles, found.positives_only
         self._sizes = self._list_sizes()
         self.request = np.repeat(np.arange(len(self._sizes)), self._sizes)
@@ -157,6 +173,10 @@ class _Log:
                 yield replace(fact, use=names[name])
                 continue
             use, reason = self._use(name, plain_values(self.table[name]))
+            if reason == _ODD_LISTS and is_text(self.written[name].type):
+                use, reason = self._use(
+                    name, plain_values(self.written[name])
+                )  # bars part its words, no members
             yield replace(fact, use=use, reason=reason)
 
     def _role(self, ours: str) -> pa.Array | None:
@@ -183,6 +203,10 @@ class _Log:
             column = self._role("clicked")
             flags = None if column is None else flags_of(column)
             return None if flags is None else np.asarray(flags[self._order])
+        marks = self._role("clicked") if self.marks is None else self.marks
+        if marks is not None and is_list(marks.type):
+            values, sizes = flatten(marks)
+            return flags_of(values) if np.array_equal(sizes, self._sizes) else None
         clicks = self._role("clicked_items" if "clicked_items" in self.roles else "clicked_item")
         offered = self._role("candidates")
         if clicks is None or offered is None or not is_list(offered.type):
@@ -197,7 +221,7 @@ class _Log:
             return "", _CLICKS
         flat, of_request = self._flat(column)
         if flat is None:
-            return "", "its lists are not as long as the candidates'"
+            return "", _ODD_LISTS
         if len(pc.unique(flat.drop_null())) < 2 if not is_list(flat.type) else False:
             return "", "it holds one value only"
         if not is_list(flat.type) and is_running_number(flat):
@@ -210,6 +234,8 @@ class _Log:
                     "",
                     "alone it finds nearly every click: surely known only afterwards; say what it is if not",
                 )
+        if of_request and self._names_a_candidate(flat):
+            return "", _OF_THE_LIST
         carrier = "context" if of_request else self._carrier(flat)
         kind, reason = _kind(name, flat, carrier, self._carriers(carrier))
         return (f"{'item' if kind in ('texts', 'vectors') else carrier}.{kind}" if kind else ""), reason
@@ -225,11 +251,18 @@ class _Log:
         if is_list(column.type):
             return ordered, False
         code = codes_of(ordered)
+        if not len(code):
+            return ordered, False
         starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
         constant = (
             bool((code == np.repeat(code[starts], self._sizes)).all()) and int(self._sizes.max(initial=0)) > 1
         )
         return (ordered.take(pa.array(starts)), True) if constant else (ordered, False)
+
+    def _names_a_candidate(self, values: pa.Array) -> bool:
+        """Lists only: the ids of what is on offer are no news to a request, but for the one that was taken."""
+        offered = self._role("candidates")
+        return self.lists and offered is not None and among(values, offered)
 
     def _carrier(self, flat: pa.Array) -> str:
         """An item's where the column is constant within every item met again, else the candidate's."""
@@ -289,6 +322,10 @@ def _kind(name: str, values: pa.Array, carrier: str, carriers: int) -> tuple[str
         return "", f"it holds {kind}; make a number or a category of it"
     if not is_category_name(name) and are_numbers(values):
         return "numbers", ""
+    if are_dates(values):
+        return "", _DATES
+    if carrier in ("item", "candidate") and (vectors := vectors_of(name, values)) is not None:
+        return _list_kind(name, vectors)
     wordy = distinct > 0.2 * carriers and words(values) >= 2.5
     if carrier != "context" and carrier != "user" and (wordy or (rare and is_text_name(name))):
         return "texts", ""

@@ -16,8 +16,10 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
+from exactk.data.table import combine, flatten, is_list
 from exactk.errors import DataError, InputError
 
+ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
 ROWS = 1 << 16  # of a piece of Parquet
 BYTES = 1 << 25  # of a piece of text
 
@@ -28,9 +30,9 @@ def tables_of(source: Any, text: Iterable[str] = ()) -> Iterator[pa.Table]:
     The cells of a CSV file have no types: they are guessed, but for the columns in `text`.
     """
     if isinstance(source, str | Path):
-        yield from _file_pieces(Path(source), frozenset(text))
+        yield from map(spread, _file_pieces(Path(source), frozenset(text)))
     else:
-        yield arrow_table(source)
+        yield spread(arrow_table(source))
 
 
 def is_untyped(source: Any) -> bool:
@@ -42,13 +44,7 @@ def _file_pieces(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
     if not path.is_file():
         raise DataError(f"{path} is missing")
     ending = path.suffix.lower()
-    readers = {
-        ".parquet": _parquet,
-        ".csv": _csv,
-        ".tsv": _csv,
-        ".jsonl": _json_lines,
-        ".ndjson": _json_lines,
-    }
+    readers = dict(zip(ENDINGS, (_parquet, _csv, _csv, _json_lines, _json_lines), strict=True))
     if ending not in readers:
         raise InputError(f"{path}: known endings are {', '.join(readers)}")
     names: list[str] | None = None
@@ -61,6 +57,55 @@ def _file_pieces(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
         raise DataError(f"{path} does not read as {ending[1:]}: {error}") from error
     if names is None:
         raise DataError(f"{path} holds no rows")
+
+
+def spread(table: pa.Table, ids: Sequence[str] = ("item_id",)) -> pa.Table:
+    """Objects as columns, those in lists as lists side by side: {"device": ...} and [{"price": ...}, ...].
+
+    A field keeps its name; where that is taken, or says no more than id, the object's comes before it, as in user.id.
+    Those of a list's objects that are `ids` are called as the list was.
+    """
+    table = _usual_types(table)
+    while True:
+        found = next(((n, one) for n, one in enumerate(table.schema) if _is_object(one.type)), None)
+        if found is None:
+            return table
+        place, (name, column) = found[0], (found[1].name, combine(table[found[0]]))
+        values, sizes = flatten(column) if is_list(column.type) else (column, None)
+        table = table.remove_column(place)
+        taken = set(table.column_names)
+        for inner, held in zip(values.type, values.flatten(), strict=True):
+            ours = name if sizes is not None and inner.name in ids else inner.name
+            ours = f"{name}.{ours}" if ours in taken or ours.lower() == "id" else ours
+            taken.add(ours)
+            if sizes is not None:
+                held = lists_of(sizes, held, column)
+            table = table.add_column(place, ours, held)
+            place += 1
+
+
+def _usual_types(table: pa.Table) -> pa.Table:
+    """Universal ids and views of texts as texts, other extensions as what they are made of."""
+    for place, column in enumerate(table.schema):
+        if isinstance(column.type, pa.UuidType):
+            texts = [None if one is None else str(one) for one in table[place].to_pylist()]
+            table = table.set_column(place, column.name, pa.array(texts, pa.string()))
+        elif isinstance(column.type, pa.BaseExtensionType):
+            stored = [chunk.storage for chunk in table[place].chunks]
+            table = table.set_column(place, column.name, pa.chunked_array(stored, column.type.storage_type))
+        elif pa.types.is_string_view(column.type):
+            table = table.set_column(place, column.name, table[place].cast(pa.string()))
+    return table
+
+
+def _is_object(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind.value_type if is_list(kind) else kind))
+
+
+def lists_of(sizes: np.ndarray, values: pa.Array, like: pa.Array) -> pa.Array:
+    """Lists of these lengths, missing where `like` is."""
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, values, mask=like.is_null() if like.null_count else None)
 
 
 def refuse_twins(names: Sequence[str], where: str) -> None:
@@ -105,11 +150,17 @@ def _delimiter(path: Path) -> str:
 
 def _json_lines(path: Path, _: frozenset[str]) -> Iterator[pa.Table]:
     """Whole lines of about `BYTES` bytes at a time."""
+    known: pa.Schema | None = None
     with path.open("rb") as file:
         while lines := file.readlines(BYTES):
             block = b"".join(lines)
             if block.strip():
-                yield json_table(block)
+                table = json_table(block)
+                for one in known or ():  # a block may lack what is seldom said
+                    if one.name not in table.column_names:
+                        table = table.append_column(one, pa.nulls(len(table), one.type))
+                known = table.schema
+                yield table
 
 
 def json_table(lines: bytes) -> pa.Table:

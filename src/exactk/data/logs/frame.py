@@ -16,7 +16,7 @@ from exactk.atomic import temporary_folder
 from exactk.data.columns.roles import NO_USER
 from exactk.data.dataset import Dataset
 from exactk.data.graphs import record_graphs
-from exactk.data.logs.check import completed, problems
+from exactk.data.logs.check import completed, flags_as_ids, problems
 from exactk.data.logs.chosen import ChosenColumns, choose_columns
 from exactk.data.logs.collected import Collected, DistinctIds
 from exactk.data.logs.columns import ID_LISTS, IDS, LONG, WIDE, ColumnReader, selected
@@ -168,9 +168,9 @@ def _pieces(source: Any, chosen: ChosenColumns, reader: ColumnReader, report: Re
 
     if chosen.lists:
         for first, table in typed():
-            rows = np.arange(first, first + len(table))
-            whole = completed(table, first, report, columns.positives_only)
-            yield Piece(whole, rows, np.ones(len(table), np.int64))
+            marked, rows = flags_as_ids(table, np.arange(first, first + len(table)), report)
+            whole = completed(marked, first, report, columns.positives_only)
+            yield Piece(whole, rows, np.ones(len(rows), np.int64))
         return
     for piece in gatherer.requests(typed()):
         yield piece._replace(table=completed(piece.table, 0, report, columns.positives_only))
@@ -183,7 +183,7 @@ def _with_user(table: pa.Table, report: ReadReport) -> pa.Table:
     report.note(
         "a row without a user: no column says who asked, so nobody's taste is learned", None, len(table)
     )
-    return table.append_column("user_id", pa.array([NO_USER] * len(table), pa.string()))
+    return table.append_column("user_id", pa.array([NO_USER["string"]] * len(table), pa.string()))
 
 
 def _sensible(piece: Piece, report: ReadReport, bad_rows: BadRows) -> pa.Table:

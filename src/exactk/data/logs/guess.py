@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float64, Int64
 
-from exactk.data.table import SPLITS, is_list, is_text
+from exactk.data.logs.moments import order_of, read_moments
+from exactk.data.table import SPLITS, flatten, is_list, is_text
 
 SUGGESTED_K = 4
 
@@ -22,9 +23,14 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
+_TAKEN = _set(
+    "click clicked purchase purchased buy bought order ordered booking booked cart add_to_cart addtocart"
+)
+_LEFT = _set("view viewed impression impressed show shown skip skipped ignored none no_click")
 FLAG_TEXTS = {
     "true": True, "t": True, "yes": True, "y": True, "1": True, "1.0": True,
     "false": False, "f": False, "no": False, "n": False, "0": False, "0.0": False,
+    **dict.fromkeys(sorted(_TAKEN), True), **dict.fromkeys(sorted(_LEFT), False),
 }  # fmt: skip
 SPLIT_NAMES = {"training": "train", "validation": "valid", "val": "valid", "dev": "valid", "testing": "test"}
 
@@ -39,12 +45,13 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
         "buyer guest reader viewer student subscriber traveller traveler patient",
         "item_id": "item itemid sku product productid propid articleid docid hotelid movieid newsid asin pid iid",
         "candidates": "candidate candidateids candidateitems inview articleidsinview shownitems showitems itemids "
-        "items impressions pool offered productids products results list",
+        "items impressions exposeditems pool offered productids products results list",
         "card": "slate bundle outfit basket shownitems displayed panel",
         "on_card": "oncard incard onpanel inpanel inslate onslate shown isshown displayed isdisplayed impressed "
         "exposed visible isvisible",
         "clicked": "click isclick isclicked wasclicked clickbool clicks chosen ischosen selected isselected purchased "
-        "ispurchased bought isbought booked isbooked bookingbool ordered converted conversion label target y",
+        "ispurchased bought isbought booked isbooked bookingbool ordered converted conversion label labels feedback "
+        "userfeedback event eventtype action target y",
         "clicked_item": "clickeditemid clickedid click clicks clickeditem chosen selected",
         "clicked_items": "clicks clickedids clickeditemids clickeditems articleidsclicked purchased bought "
         "chosen selected",
@@ -52,7 +59,7 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
         "position": "pos displayposition displayrank displayorder listposition rankposition slot rank",
         "reward": "revenue dwell dwelltime grade relevance rel gain judgement judgment label",
         "propensity": "probability",
-        "timestamp": "ts datetime eventtime impressiontime requesttime searchtime time date",
+        "timestamp": "ts datetime eventdate eventtime impressiontime requesttime searchtime time date",
         "split": "",
     }.items()
 }  # fmt: skip
@@ -69,7 +76,7 @@ ID_NOUNS: Mapping[str, frozenset[str]] = {
     }.items()
 }  # fmt: skip
 
-_ID_WORDS = frozenset({"id", "ids", "uuid", "guid", "key", "code", "sku", "hash"})
+_ID_WORDS = _set("id ids uuid guid key code sku hash no nr")
 _BOOKKEEPING = _set("index row rowid rownumber fold unnamed0 indexlevel0 split subset partition")
 _CATEGORY_WORDS = _set(
     "id code type class category subcategory brand genre country city region group topic gender state zip zipcode "
@@ -94,9 +101,11 @@ _BEFOREHAND = _set(
 )
 _EPOCHS = ((1e8, 5e9), (1e11, 5e12), (1e14, 5e15), (1e17, 5e18))  # seconds, ms, us, ns since 1970
 _DAY = 86_400_000_000  # microseconds
+_DATES = 20_000  # rows, to tell months from days
 _LONG_LIST, _ENOUGH_LISTS, _NEARLY_EVERY = 4, 50, 0.98
 _MEMBER = r"[^\s|;,\[\]()]+"
-_LIST_TEXT = rf"^\s*(\[.*\]|\(.*\)|{_MEMBER}(\s*[|;,]\s*{_MEMBER})*|\d+( \d+)*|)\s*$"
+_CODE = r"([A-Za-z]\S*\d\S*|\d+(-[01])?)"
+_LIST_TEXT = rf"^\s*(\[.*\]|\(.*\)|{_MEMBER}(\s*[|;,]\s*{_MEMBER})*|{_CODE}( {_CODE})*|)\s*$"
 
 
 def name_words(name: str) -> list[str]:
@@ -167,12 +176,20 @@ def is_moment_name(name: str) -> bool:
 
 def may_be_asked_at(name: str) -> bool:
     """Whether moments under this name may be those of requests: nothing says that they are of something else."""
-    return not set(name_words(name)) & _OTHER_MOMENTS
+    return not any(
+        word in _OTHER_MOMENTS or any(len(other) > 5 and word.startswith(other) for other in _OTHER_MOMENTS)
+        for word in name_words(name)
+    )
 
 
 def is_click_name(name: str) -> bool:
     """The usual names of a column of clicks, those that may mean anything left out."""
     return plain_name(name) in ROLE_NAMES["clicked"] and plain_name(name) not in ("label", "target", "y")
+
+
+def speaks_of_clicks(name: str) -> bool:
+    """Whether a name has a word for clicks in it."""
+    return bool(_CLICK_WORDS & set(name_words(name)))
 
 
 def role_fits(role: str, column: pa.Array) -> bool:
@@ -182,7 +199,7 @@ def role_fits(role: str, column: pa.Array) -> bool:
     if role in ("candidates", "card", "clicked_items"):
         return is_list(kind) or is_text(kind)
     if role in ("clicked", "on_card"):
-        return is_flag(column)
+        return is_flag(flatten(column)[0] if is_list(kind) else column)
     if role in ("score", "position", "reward"):
         return bool(number or (is_list(kind) and not is_text(kind.value_type)))
     if role == "propensity":
@@ -221,29 +238,37 @@ def is_moment(column: pa.Array) -> bool:
     few = known.slice(0, 200)
     if pc.all(pc.match_substring_regex(few, r"^\d{9,19}$")).as_py():
         return True
-    try:
-        few.cast(pa.timestamp("us", "UTC") if _has_zone(few) else pa.timestamp("us"))
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _has_zone(texts: pa.Array) -> bool:
-    return bool(pc.any(pc.match_substring_regex(texts, r"\d(Z|[+-]\d{2}:?\d{2})$")).as_py())
+    return read_moments(few, order_of(known.slice(0, _DATES))) is not None
 
 
 def is_clock(column: pa.Array) -> bool:
     """Moments, typed or as text, most of them not at midnight: days may be those of a stay, times hardly are."""
     kind, known = column.type, column.drop_null()
     if is_text(kind):
-        known = known.slice(0, 200)
-        if not is_moment(column) or pc.any(pc.match_substring_regex(known, r"^\d+$")).as_py():
+        read = read_moments(known.slice(0, 200), order_of(known.slice(0, _DATES)))
+        if read is None:
             return False
-        known = known.cast(pa.timestamp("us", "UTC") if _has_zone(known) else pa.timestamp("us"))
+        known = read
     elif not pa.types.is_timestamp(kind):
         return False
     of_day = known.cast(pa.timestamp("us", known.type.tz), safe=False).cast(pa.int64()).to_numpy() % _DAY
     return bool(len(of_day) and (of_day > 0).mean() > 0.5)
+
+
+def moments_as_numbers(column: pa.Array) -> Float64[np.ndarray, "R"] | None:
+    """When each was, in whatever unit; None where values are no moments."""
+    kind = column.type
+    if is_text(kind):
+        digits = pc.all(pc.match_substring_regex(column.drop_null(), r"^\d{9,19}$")).as_py()
+        read = column.cast(pa.int64()) if digits else read_moments(column, order_of(column.slice(0, _DATES)))
+    else:
+        read = column.cast(pa.timestamp("us")) if pa.types.is_date(kind) else column
+    if read is None or not (
+        pa.types.is_temporal(read.type) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    ):
+        return None
+    plain = read.cast(pa.int64()) if pa.types.is_temporal(read.type) else read
+    return np.asarray(plain.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
 def looks_like_moments(column: pa.Array) -> bool:

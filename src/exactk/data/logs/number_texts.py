@@ -12,7 +12,7 @@ _MONEY = "€$£¥"
 _WRITTEN = rf"^[-+]?[{_MONEY}]?\s?[-+]?(\d{{1,3}}(,\d{{3}})+|\d+)?(\.\d+)?([eE][-+]?\d+)?\s?[%{_MONEY}]?$"
 _DIGIT, _MARK = r"\d", rf"[,%{_MONEY}]"
 _CODE = r"^[-+]?0\d"  # 007
-_NONE = pa.array(["", "n/a", "na", "null", "none", "nan", "-", "--", "?"])
+_NONE = pa.array(["", "n/a", "na", "null", "\\n", "none", "nan", "-", "--", "?"])
 
 
 def numbers_of_texts(column: pa.Array) -> pa.Array | None:

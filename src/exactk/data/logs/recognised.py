@@ -15,23 +15,28 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
 from exactk.data.columns.roles import MEASURED
-from exactk.data.logs.columns import ID_LISTS, LONG, WIDE, flags_of, split_lists
+from exactk.data.logs.columns import ID_LISTS, LONG, WIDE, are_marked, flags_of, ids_and_marks, split_lists
 from exactk.data.logs.guess import (
     ROLE_NAMES,
     is_clock,
+    is_flag,
     is_id_name,
     is_list_text,
     is_moment_name,
     is_outcome,
     looks_like_moments,
     may_be_asked_at,
+    moments_as_numbers,
     named_for,
     plain_name,
     role_fits,
+    speaks_of_clicks,
 )
 from exactk.data.table import combine, flatten, is_list, is_text
 
 _NEARLY = 0.98  # of the rows must be as the role says
+_MOSTLY = 0.6
+_ID_ROLES = ("request_id", "user_id", "item_id")
 _MOST_SHOWN = 12  # items on a card that was shown; more of a list are merely in sight
 _CHOSEN = frozenset(
     {"bundle", "outfit", "basket", "cart", "combo", "look", "meal", "menu", "set", "playlist"}
@@ -45,6 +50,7 @@ class Recognised(NamedTuple):
     lists: bool
     table: pa.Table
     positives_only: bool
+    marks: pa.Array | None  # flags that were written at the ids of candidates, as in N123-1
 
 
 def recognised(
@@ -63,7 +69,8 @@ def recognised(
         and plain_name(look.roles["card"]) in _CHOSEN
         and not look.roles.keys() & {"clicked", "clicked_item", "clicked_items", "reward"}
     )
-    return Recognised(look.roles, look.lists, look.table, chosen)
+    marks = look.marks.get(look.roles.get("candidates", ""))
+    return Recognised(look.roles, look.lists, look.table, chosen, marks)
 
 
 class _Look:
@@ -71,6 +78,7 @@ class _Look:
         self, table: pa.Table, told: Mapping[str, str], items: pa.Table | None, users: pa.Table | None
     ) -> None:
         self.table = table
+        self.marks: dict[str, pa.Array] = {}
         self.beside = {"item_id": items, "user_id": users}
         self.roles = {ours: theirs for ours, theirs in told.items() if theirs in table.column_names}
         self.lists = (
@@ -98,11 +106,11 @@ class _Look:
         """Any other role."""
         named = [name for name in named_for(role, self._free()) if role_fits(role, self.column(name))]
         if role == "timestamp":
-            named = [name for name in named if self._constant(name)]
+            named = [name for name in named if self._constant(name) or self._about_once(name)]
             named += [
                 name for name in self._free()
                 if name not in named and is_moment_name(name) and looks_like_moments(self.column(name))
-                and self._constant(name)
+                and (self._constant(name) or self._about_once(name))
             ]  # fmt: skip
             clocks = [
                 name for name in self._free()
@@ -110,7 +118,7 @@ class _Look:
             ]  # fmt: skip
             named += clocks if len(clocks) == 1 else []
         elif self.lists and role in ID_LISTS:
-            named = [name for name in named if self._within_candidates(name)]
+            named = [name for name in self._clicks_by_name(named, role) if self._within_candidates(name)]
             named += [
                 name for name in self._free() if name not in named and role == "card"
                 and is_list(self.column(name).type) and self._within_candidates(name)
@@ -119,14 +127,20 @@ class _Look:
         elif self.lists and role == "clicked_item":
             named = [
                 name
-                for name in named
+                for name in self._clicks_by_name(named, role)
                 if not is_list(self.column(name).type) and self._within_candidates(name)
             ]
-        elif self.lists and role in MEASURED:
+        elif self.lists and role in (*MEASURED, "on_card"):
             named = [name for name in named if self._beside_candidates(name)]
         elif role in ("clicked", "on_card", "position", "reward"):
             named = [name for name in named if getattr(self, f"_fits_{role}")(name)]
         self._take(role, named[0] if named else None)
+
+    def _clicks_by_name(self, named: list[str], role: str) -> list[str]:
+        """Those of usual names, then those whose names speak of clicks, as in clicked_product."""
+        if role not in ("clicked_item", "clicked_items"):
+            return named
+        return list(dict.fromkeys([*named, *filter(speaks_of_clicks, self._free())]))
 
     def column(self, name: str) -> pa.Array:
         """One column, its values plain."""
@@ -152,8 +166,12 @@ class _Look:
         """There are lists of ids, and no column parts the rows into items of requests."""
         if {"item_id", "on_card"} & {*self.roles, *self.table.column_names}:
             return False
-        lists = any(self._is_list(name) for name in self._free())
-        return lists and next(self._request_and_item(), None) is None
+        lists = [name for name in self._free() if self._is_list(name)]
+        if not lists:
+            return False
+        item = next((item for _, item in self._request_and_item()), None)
+        surely = item is not None and (named_for("item_id", [item]) or self._in_key(item, "item_id"))
+        return item is None or bool(not surely and named_for("candidates", lists))
 
     def _is_list(self, name: str) -> bool:
         column = self.column(name)
@@ -171,7 +189,10 @@ class _Look:
 
     def _make_list(self, name: str) -> None:
         if is_text(self.column(name).type):
-            lists = _with_numbers(split_lists(self.column(name)))
+            lists = split_lists(self.column(name))
+            if are_marked(lists):
+                lists, self.marks[name] = ids_and_marks(lists)
+            lists = _with_numbers(lists)
             self.table = self.table.set_column(self.table.column_names.index(name), name, lists)
 
     def _candidate_lists(self) -> Iterator[str]:
@@ -181,14 +202,22 @@ class _Look:
             name: [
                 other
                 for other in self._free()
-                if other != name and _among(self.column(other), self.column(name))
+                if other != name and among(self.column(other), self.column(name))
             ]
             for name in held
         }
         holding = [name for name in held if inside[name]]
         yield from (name for name in named_for("candidates", held) if name in holding)
         yield from sorted(holding, key=lambda name: -len(flatten(self.column(name))[0]))
+        yield from self.marks
         yield from named_for("candidates", held)
+        lists = {name: flatten(self.column(name)) for name in self.table.column_names
+                 if is_list(self.column(name).type)}  # fmt: skip
+        flags = [sizes for values, sizes in lists.values() if is_flag(values)]
+        flagged = [name for name in held if any(np.array_equal(lists[name][1], sizes) for sizes in flags)]
+        yield from named_for("item_id", flagged)
+        yield from (name for name in flagged if name.lower().endswith(".id"))
+        yield from (name for name in flagged if _are_distinct(*lists[name]))
 
     def _ids_of(self, role: str) -> Iterator[str]:
         yield from (
@@ -207,20 +236,25 @@ class _Look:
                 return [role]
             fitting = [name for name in self._free() if role_fits(role, self.column(name))]
             named = [name for name in named_for(role, fitting) if not is_list(self.column(name).type)]
-            known = [name for name in fitting if role == "item_id" and self._in_key(name, role)]
-            other = [name for name in fitting if is_id_name(name) and name not in named]
+            taken = {one for ours in _ID_ROLES if ours != role for one in named_for(ours, fitting)}
+            free = [name for name in fitting if name not in taken]
+            known = [name for name in free if role == "item_id" and self._in_key(name, role)]
+            other = [name for name in free if is_id_name(name) and name not in named]
+            if role == "request_id":
+                other = sorted(filter(self._stands_together, other), key=lambda name: -self.codes(name).max())
             return list(dict.fromkeys([*known, *named, *other]))
 
         requests = [(name, self.codes(name)) for name in options("request_id")]
         items = [(name, self.codes(name)) for name in options("item_id")]
+        usual = {*named_for("request_id", self._free()), *named_for("item_id", self._free())}
         for request, code in requests:
             size = len(code) / max(1, int(code.max(initial=-1)) + 1)
             if size < 1.5:
                 continue
             for item, of_item in items:
-                if item != request and len(
-                    np.unique(code * (int(of_item.max(initial=0)) + 1) + of_item)
-                ) > _NEARLY * len(code):
+                distinct = len(np.unique(code * (int(of_item.max(initial=0)) + 1) + of_item))
+                wanted = _MOSTLY if {request, item} <= usual else _NEARLY  # a click may be a row of its own
+                if item != request and distinct > wanted * len(code):
                     yield request, item
 
     def _users(self) -> Iterator[str]:
@@ -237,7 +271,10 @@ class _Look:
 
     def _in_key(self, name: str, role: str) -> bool:
         beside = self.beside.get(role)
-        return beside is not None and key_of(beside, role, self.column(name), None) is not None
+        key = None if beside is None else key_of(beside, role, self.column(name), None)
+        if key is None or is_text(self.column(name).type):
+            return key is not None
+        return name == key or bool(named_for(role, [name]))  # small whole numbers are among any table's ids
 
     def _requests(self) -> Int64[np.ndarray, "R"]:
         if self.lists or "request_id" not in self.roles:
@@ -251,13 +288,27 @@ class _Look:
         first[request[::-1]] = code[::-1]
         return bool((first[request] == code).mean() > _NEARLY) if len(code) else True
 
+    def _about_once(self, name: str) -> bool:
+        """Moments of one request lie close together, against the time that all of them span."""
+        moments, request = moments_as_numbers(self.column(name)), self._requests()
+        if moments is None or not len(moments):
+            return False
+        first = np.full(int(request.max()) + 1, np.nan)
+        first[request[::-1]] = moments[::-1]
+        return bool((np.abs(moments - first[request]) < 0.01 * np.ptp(moments)).mean() > _NEARLY)
+
+    def _stands_together(self, name: str) -> bool:
+        """Rows of one value follow each other."""
+        code = self.codes(name)
+        return bool(len(code) and 1 + (np.diff(code) != 0).sum() <= (int(code.max()) + 1) / _NEARLY)
+
     def _mostly_distinct(self, name: str) -> bool:
         return len(pc.unique(self.column(name))) > 0.5 * len(self.table)
 
     def _within_candidates(self, name: str) -> bool:
         if "candidates" not in self.roles or name == self.roles["candidates"]:
             return False
-        return _among(self.column(name), self.column(self.roles["candidates"]))
+        return among(self.column(name), self.column(self.roles["candidates"]))
 
     def _beside_candidates(self, name: str) -> bool:
         """A list as long as that of the candidates."""
@@ -269,6 +320,8 @@ class _Look:
 
     def _fits_clicked(self, name: str) -> bool:
         """Neither always nor never; of the ambiguous names, only some of a list."""
+        if is_list(self.column(name).type):
+            return self.lists and self._beside_candidates(name)
         if plain_name(name) not in ("label", "target", "y", "converted", "conversion", "selected", "chosen"):
             return True
         return bool(len(self.table) and 0 < _true(self.column(name)).mean() < 0.5)
@@ -331,7 +384,9 @@ def named_ids(log: pa.Table, roles: Mapping[str, str], kind: str) -> tuple[pa.Ar
     if column is None or column not in log.column_names:
         return None, name
     held = plain_values(log[column])
-    held = split_lists(held) if lists and is_text(held.type) else held
+    if lists and is_text(held.type):
+        held = split_lists(held)
+        held = ids_and_marks(held)[0] if are_marked(held) else held
     return (flatten(held)[0] if is_list(held.type) else held), name
 
 
@@ -343,7 +398,7 @@ def codes_of(column: pa.Array) -> Int64[np.ndarray, "R"]:
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _among(values: pa.Array, lists: pa.Array) -> bool:
+def among(values: pa.Array, lists: pa.Array) -> bool:
     """Whether ids, or lists of them, are nearly all in their row's list, and not simply all of it."""
     if not is_list(lists.type):
         return False
@@ -372,6 +427,14 @@ def _each(values: pa.Array) -> tuple[pa.Array, Int64[np.ndarray, "R"]]:
     return values.drop_null(), known.astype(np.int64)
 
 
+def _are_distinct(values: pa.Array, sizes: Int64[np.ndarray, "R"]) -> bool:
+    """Ids, hardly one of which is in its list twice."""
+    if not (pa.types.is_integer(values.type) or is_text(values.type)) or is_flag(values):
+        return False
+    key, _ = _keys(values, sizes, values, sizes)
+    return len(np.unique(key)) > _NEARLY * len(key)
+
+
 def _keys(
     held: pa.Array, counts: Int64[np.ndarray, "R"], offered: pa.Array, sizes: Int64[np.ndarray, "R"]
 ) -> tuple[Int64[np.ndarray, "H"], Int64[np.ndarray, "C"]]:
@@ -388,6 +451,14 @@ def plain_values(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """One array, values of a dictionary spelled out."""
     held = combine(column)
     return held.cast(held.type.value_type) if pa.types.is_dictionary(held.type) else held
+
+
+def vectors_of(name: str, column: pa.Array) -> pa.Array | None:
+    """Texts that are lists of numbers with points, as a table of text holds vectors: [0.25, 1.5]."""
+    if not is_list_text(name, column):
+        return None
+    lists = _with_numbers(split_lists(column))
+    return lists if pa.types.is_floating(lists.type.value_type) else None
 
 
 def _with_numbers(lists: pa.Array) -> pa.Array:

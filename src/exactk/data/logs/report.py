@@ -13,7 +13,10 @@ from typing import Any
 MOST_LOST = 0.03
 EXAMPLES = 5
 
-_REMEDY = "name the column of clicks (clicked, clicked_item), or say positives_only = true where every card was chosen"
+_REMEDY = (
+    "name the column of clicks (clicked, clicked_item) or of grades (reward), or say positives_only = true where every "
+    "card was chosen"
+)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from jaxtyping import Int64
 from exactk.data.columns.roles import MEASURED, SENT_MEASURES, Columns
 from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.logs.columns import ColumnReader
-from exactk.data.logs.files import arrow_table
+from exactk.data.logs.files import arrow_table, spread
 from exactk.data.logs.report import ReadReport
 from exactk.data.logs.rows import RequestGatherer
 from exactk.data.requests.request import RequestTable
@@ -78,7 +78,10 @@ class AskedColumns:
     def names(self) -> dict[str, str]:
         """Every feature under its carrier's name, with the caller's; candidates first, as they own what both name."""
         held = {
-            f"{carrier}.{name}": name for carrier, names in self.columns.carriers() for name in names.names
+            f"{carrier}.{name}": name
+            for carrier, names in self.columns.carriers()
+            for name in names.names
+            if carrier != "item" or name not in self.columns.context.names
         }
         taken = set(held.values())
         return held | {f"item.{name}": name for name in self.fields if name not in taken}
@@ -139,7 +142,7 @@ class RequestReader:
 
     def _selected(self, table: pa.Table) -> pa.Table:
         """The columns that are read, under our names."""
-        table = _unnested(table, self._theirs("candidates", table.column_names))
+        table = spread(table, ("item_id", self._theirs("item_id", table.column_names)))
         names = table.column_names
         lists = self._has_lists(names)
         layout = (
@@ -209,6 +212,7 @@ class RequestReader:
             ) from error
 
     def _of_lists(self, table: pa.Table, row: int) -> RequestPiece:
+        table = table.select([name for name in table.column_names if name not in _LEFT])
         if "candidates" not in table.column_names:
             same = pa.array([list(self._candidates or ())]).take(pa.array(np.zeros(len(table), np.int64)))
             table = table.append_column("candidates", same)
@@ -245,30 +249,6 @@ def requests_of_frame(frame: Any, asked: AskedColumns, one: bool = False) -> Req
     if not pieces:
         raise InputError("the frame has no rows: there is no request to answer")
     return RequestTable(pa.concat_tables(pieces), asked.card_size)
-
-
-def _unnested(table: pa.Table, candidates: str) -> pa.Table:
-    """Candidates that are objects become lists beside their ids; so does a context that is an object."""
-    if candidates in table.column_names:
-        column = combine(table[candidates])
-        if is_list(column.type) and pa.types.is_struct(column.type.value_type):
-            values, counts = flatten(column)
-            offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
-            held = {
-                field.name: pa.ListArray.from_arrays(offsets, values.field(n))
-                for n, field in enumerate(values.type)
-            }
-            table = table.drop_columns([candidates, *(name for name in held if name in table.column_names)])
-            for name, lists in held.items():
-                table = table.append_column(candidates if name == "item_id" else name, lists)
-    if "context" in table.column_names and pa.types.is_struct(table["context"].type):
-        context = combine(table["context"])
-        held = dict(zip([field.name for field in context.type], context.flatten(), strict=True))
-        table = table.drop_columns(["context"])
-        for name, values in held.items():
-            if name not in table.column_names:
-                table = table.append_column(name, values)
-    return table
 
 
 def _lists_of(column: Any, counts: Int64[np.ndarray, "B"], source: str, name: str) -> pa.Array:

@@ -76,10 +76,13 @@ class RequestGatherer:
             order = np.argsort(code, kind="stable")
             table, code = table.take(pa.array(order)), code[order]
         self._closed.add(encoded.dictionary)
-        twice = _repeats(table, code)
+        twice, of = _repeats(table, code)
         if twice.any():
-            self._drop("the same row twice, the first one kept", table, twice)
-            table, code = table.filter(pa.array(~twice)), code[~twice]
+            late = twice & (
+                _flag_column(table, "clicked", False) != _flag_column(table, "clicked", False)[of]
+            )
+            self._drop("the same row twice, the first one kept", table, twice & ~late)
+            table, code = self._with_late_clicks(table, late, of).filter(pa.array(~twice)), code[~twice]
         starts = np.flatnonzero(np.diff(code, prepend=-1))
         counts = np.diff(np.append(starts, len(table)))
         rows = table["_row"].to_numpy()[starts]
@@ -88,6 +91,21 @@ class RequestGatherer:
         yield Piece(
             wide if one_user.all() else wide.filter(pa.array(one_user)), rows[one_user], counts[one_user]
         )
+
+    def _with_late_clicks(
+        self, table: pa.Table, late: Bool[np.ndarray, "L"], of: Int64[np.ndarray, "L"]
+    ) -> pa.Table:
+        """Shown in one row and clicked in another: the first is the one that was clicked."""
+        if not late.any():
+            return table
+        self.report.note(
+            "a click in a row of its own, joined to that of its item",
+            int(table["_row"][int(late.argmax())].as_py()),
+            int(late.sum()),
+        )
+        clicked = _flag_column(table, "clicked", False).copy()
+        clicked[of[late]] = True
+        return table.set_column(table.column_names.index("clicked"), "clicked", pa.array(clicked))
 
     def _one_user(
         self,
@@ -156,26 +174,28 @@ class RequestGatherer:
         return column.take(pa.array(starts))
 
 
-def _repeats(table: pa.Table, code: Int64[np.ndarray, "L"]) -> Bool[np.ndarray, "L"]:
-    """Rows that say what an earlier row of their request says, in every column."""
+def _repeats(
+    table: pa.Table, code: Int64[np.ndarray, "L"]
+) -> tuple[Bool[np.ndarray, "L"], Int64[np.ndarray, "L"]]:
+    """Rows that say what an earlier one of their request and item says, but for clicks and their moment; and which."""
     item = combine(table["item_id"]).dictionary_encode(null_encoding="encode")
     item_code = item.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     key = code * len(item.dictionary) + item_code
     _, first, of = np.unique(key, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[of] != np.arange(len(key)))
+    earlier = first[of]
+    again = np.flatnonzero(earlier != np.arange(len(key)))
     repeats = np.zeros(len(key), bool)
     if len(again):
-        names = [name for name in table.column_names if name != "_row"]
-        one, other = (table.select(names).take(pa.array(rows)) for rows in (again, first[of[again]]))
-        same = np.array([_same(one[name], other[name]) for name in names]).all(axis=0)
-        repeats[again] = same
-    return repeats
+        names = [name for name in table.column_names if name not in ("_row", "clicked", "timestamp")]
+        one, other = (table.select(names).take(pa.array(rows)) for rows in (again, earlier[again]))
+        repeats[again] = np.array([_same(one[name], other[name]) for name in names]).all(axis=0)
+    return repeats, earlier
 
 
-def _same(one: Any, other: Any) -> list[bool]:
-    """Value by value, a missing one like a missing one; of the few rows of an item that stands twice."""
-    pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
-    return [a == b or (a != a and b != b) for a, b in pairs]
+def _same(late: Any, early: Any) -> list[bool]:
+    """Value by value, where the later row has one; of the few rows of an item that stands twice."""
+    pairs = zip(late.to_pylist(), early.to_pylist(), strict=True)
+    return [a is None or a == b or a != a for a, b in pairs]
 
 
 def _first_of(flags: Bool[np.ndarray, "L"], starts: Int64[np.ndarray, "R"]) -> Int64[np.ndarray, "R"]:

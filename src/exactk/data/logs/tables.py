@@ -128,7 +128,8 @@ def _joined_features(table: pa.Table, features: Sequence[str], name: str) -> pa.
 def _plain_numbers(column: pa.Array) -> pa.Array:
     if is_text(column.type) and (read := numbers_of_texts(column)) is not None:
         column = read
-    return (column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column).cast(pa.float32())
+    plain = column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column
+    return plain.cast(pa.float32(), safe=False)
 
 
 def _distinct(table: pa.Table, key: str, known: pa.Array, name: str, report: ReadReport) -> pa.Table:
