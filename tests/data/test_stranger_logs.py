@@ -25,9 +25,12 @@ from exactk.data.logs.frame import build_frame, from_frame
 from exactk.data.logs.moments import order_of, read_moments
 from exactk.data.logs.number_texts import are_numbers
 from exactk.data.logs.report import ReadReport
+from exactk.data.logs.request_rows import AskedColumns
 from exactk.data.table import combine
 from exactk.errors import DataError
 from exactk.scale.building import Reading, build_parts
+from exactk.scale.plan import files_of, parts_of
+from exactk.scale.reading import PartReader
 from stranger_logs import KINDS, StrangerLog
 
 
@@ -274,6 +277,41 @@ def test_lists_with_flags_or_what_was_taken_beside_them_are_lists_of_candidates(
     np.testing.assert_array_equal(named.folder.index.click, flagged.folder.index.click)
     facts = draft_columns(pa.table(picked | {"outcome": taken})).facts
     assert "surely what came of the list" in next(fact.reason for fact in facts if fact.column == "outcome")
+
+
+def test_what_tells_of_a_request_only_after_its_click_is_no_feature() -> None:
+    rows = shop_rows(requests=200)
+    clicked = rows["clicked"] & np.repeat(np.arange(200) % 2 == 0, 8)
+    place = np.where(clicked, np.arange(1600) % 8, 0).reshape(200, 8).sum(axis=1)
+    said = rows | {
+        "clicked": clicked,
+        "session_converted": np.repeat(np.arange(200) % 6 == 0, 8),
+        "chosen_rank": pa.array(np.repeat(place + 1, 8), mask=np.repeat(np.arange(200) % 2 == 1, 8)),
+        "visits": np.repeat(np.random.default_rng(3).integers(8, size=200), 8),
+    }
+    found = draft_columns(pa.table(said))
+    assert found.columns.context.names == ("visits",)
+    reasons = {fact.column: fact.reason for fact in found.facts}
+    assert "an outcome" in reasons["session_converted"]
+    assert "known only afterwards" in reasons["chosen_rank"] or "an outcome" in reasons["chosen_rank"]
+    always = {name: held for name, held in said.items() if name != "session_converted"}
+    always |= {
+        "clicked": rows["clicked"],
+        "chosen_rank": np.repeat(rows["clicked"].reshape(200, 8).argmax(1), 8),
+    }
+    assert draft_columns(pa.table(always)).columns.context.names == ("visits",)
+
+
+def test_what_was_logged_can_be_asked_again(built: tuple[StrangerLog, Path, dict[str, Any]]) -> None:
+    """By the names and in the form of the log."""
+    log, folder, said = built
+    path, _ = log.write(folder)
+    dataset = Dataset.open(folder / "data")
+    reader = PartReader(AskedColumns.of(dataset.vocabulary(), 2))
+    read = [found for part in parts_of(files_of(path), 10**6) for found in reader.read(part)]
+    assert not any(found.reasons for found in read)
+    assert sum(len(found.requests) for found in read) == said["impressions"]
+    assert reader.missing == ()
 
 
 def test_what_dates_and_vectors_are_written_as_is_not_taken_for_words() -> None:

@@ -27,6 +27,7 @@ from exactk.data.logs.guess import (
     is_outcome,
     is_running_number,
     is_text_name,
+    points_at_clicks,
     words,
 )
 from exactk.data.logs.moments import are_dates
@@ -54,6 +55,7 @@ _OF_THE_LIST = (
     "it names one of the candidates: surely what came of the list; say clicked_item to learn from it"
 )
 _DATES = "it holds dates; say timestamp if they are when the request was, or make a number of them"
+_FINDS_CLICKS = "alone it finds nearly every click: surely known only afterwards; say what it is if not"
 _OUTCOME = "it differs only where something was clicked: an outcome, unknown when a card is chosen"
 
 
@@ -226,16 +228,8 @@ class _Log:
             return "", "it holds one value only"
         if not is_list(flat.type) and is_running_number(flat):
             return "", "it numbers the requests" if of_request else "it numbers the rows"
-        if self.clicked is not None and not of_request:
-            if is_outcome(flat, self.clicked):
-                return "", _OUTCOME
-            if finds_every_click(flat, self.clicked, self._sizes):
-                return (
-                    "",
-                    "alone it finds nearly every click: surely known only afterwards; say what it is if not",
-                )
-        if of_request and self._names_a_candidate(flat):
-            return "", _OF_THE_LIST
+        if reason := self._of_requests_afterwards(flat) if of_request else self._afterwards(flat):
+            return "", reason
         carrier = "context" if of_request else self._carrier(flat)
         kind, reason = _kind(name, flat, carrier, self._carriers(carrier))
         return (f"{'item' if kind in ('texts', 'vectors') else carrier}.{kind}" if kind else ""), reason
@@ -259,10 +253,24 @@ class _Log:
         )
         return (ordered.take(pa.array(starts)), True) if constant else (ordered, False)
 
-    def _names_a_candidate(self, values: pa.Array) -> bool:
-        """Lists only: the ids of what is on offer are no news to a request, but for the one that was taken."""
+    def _afterwards(self, values: pa.Array) -> str:
+        """Why values of candidates were surely written after the click; empty where nothing says so."""
+        if self.clicked is None:
+            return ""
+        if is_outcome(values, self.clicked):
+            return _OUTCOME
+        return _FINDS_CLICKS if finds_every_click(values, self.clicked, self._sizes) else ""
+
+    def _of_requests_afterwards(self, values: pa.Array) -> str:
+        """The same of requests: what tells requests with a click from others, or which of the candidates it was."""
         offered = self._role("candidates")
-        return self.lists and offered is not None and among(values, offered)
+        if self.lists and offered is not None and among(values, offered):
+            return _OF_THE_LIST
+        if self.clicked is None or len(values) != len(self._sizes):
+            return ""
+        if is_outcome(values, np.bincount(self.request[self.clicked], minlength=len(values)) > 0):
+            return _OUTCOME
+        return _FINDS_CLICKS if points_at_clicks(values, self.clicked, self._sizes) else ""
 
     def _carrier(self, flat: pa.Array) -> str:
         """An item's where the column is constant within every item met again, else the candidate's."""

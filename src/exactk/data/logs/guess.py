@@ -306,7 +306,25 @@ def is_outcome(values: pa.Array, clicked: Bool[np.ndarray, "C"]) -> bool:
     code = values.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
     usual = int(np.bincount(code[~clicked]).argmax())
     elsewhere, there = (code[~clicked] != usual).mean(), (code[clicked] != usual).mean()
-    return bool(elsewhere <= 0.002 and there > max(0.02, 20 * elsewhere))
+    chance = (
+        ~clicked
+    ).sum() * there < 14  # one in a million that as many unclicked ones all had the usual value
+    return bool(elsewhere <= 0.002 and there > max(0.02, 20 * elsewhere) and not chance)
+
+
+def points_at_clicks(values: pa.Array, clicked: Bool[np.ndarray, "C"], sizes: Int64[np.ndarray, "R"]) -> bool:
+    """Whether whole numbers of requests, counted from 0 or 1, are nearly always the place of a clicked candidate."""
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        return False
+    place = np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+    for first in (0, 1):
+        inside = (place >= first) & (place < sizes + first) & (sizes >= _LONG_LIST)
+        if inside.sum() < _ENOUGH_LISTS:
+            return False
+        at = (np.cumsum(sizes) - sizes + np.nan_to_num(place) - first).astype(np.int64)
+        if clicked[at[inside]].mean() >= _NEARLY_EVERY:
+            return True
+    return False
 
 
 def finds_every_click(
