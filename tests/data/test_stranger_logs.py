@@ -24,7 +24,7 @@ from exactk.data.logs.files import spread
 from exactk.data.logs.frame import build_frame, from_frame
 from exactk.data.logs.moments import order_of, read_moments
 from exactk.data.logs.number_texts import are_numbers
-from exactk.data.logs.report import ReadReport
+from exactk.data.logs.report import ReadReport, build_faults
 from exactk.data.logs.request_rows import AskedColumns
 from exactk.data.table import combine
 from exactk.errors import DataError
@@ -324,6 +324,17 @@ def test_what_dates_and_vectors_are_written_as_is_not_taken_for_words() -> None:
     dataset = from_frame(pa.table(rows | texts))
     assert dataset.folder.columns.item.vectors == ("shape",)
     assert "it holds dates" in dataset.meta.provenance["report"]["ignored"]["arrival"]
+
+
+def test_baskets_without_anything_else_on_offer_say_what_is_missing(tmp_path: Path) -> None:
+    rows = shop_rows()
+    del rows["clicked"]
+    report = build_frame(tmp_path / "data", pa.table(rows), {"positives_only": True})
+    fault = build_faults(report, Dataset.open(tmp_path / "data").signal.names)
+    assert "rows of what was left" in fault[0]
+    left = rows | {"on_card": np.tile(np.arange(8) < 3, 60)}
+    report = build_frame(tmp_path / "more", pa.table(left), {"positives_only": True})
+    assert not build_faults(report, Dataset.open(tmp_path / "more").signal.names)
 
 
 def test_a_log_of_no_rows_is_refused() -> None:

@@ -142,6 +142,8 @@ def choose_columns(
         if names:
             chosen = replace(chosen, **{kind: replace(getattr(chosen, kind), numbers=tuple(names))})
     _check_entities(chosen, log, tables)
+    if chosen.positives_only:
+        chosen = replace(chosen, k=named.k)  # what was chosen is the card
     lists = "candidates" in chosen.roles or (
         "item_id" not in chosen.roles and "item_id" not in log.column_names
     )

@@ -22,10 +22,10 @@ from exactk.data.logs.collected import Collected, DistinctIds
 from exactk.data.logs.columns import ID_LISTS, IDS, LONG, WIDE, ColumnReader, selected
 from exactk.data.logs.encoders import TextEncoders
 from exactk.data.logs.files import is_untyped, tables_of
-from exactk.data.logs.report import ReadReport
+from exactk.data.logs.report import NOTHING_ELSE, ReadReport
 from exactk.data.logs.rows import Piece, RequestGatherer
 from exactk.data.logs.tables import write_entities
-from exactk.data.table import Meta
+from exactk.data.table import Meta, flatten
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.constraints import Constraint, Constraints
@@ -128,10 +128,13 @@ def write_frame(
     encode = TextEncoders(chosen.columns.encoders)
     met = {"item": DistinctIds(), "user": DistinctIds()}
     said = {"item": Collected("item"), "user": Collected("user")}
+    more = 0  # requests that were offered more than their card
     with DatasetWriter(out, meta) as writer:
         for kept in tables:
             writer.write_impressions(said["user"].take_from(said["item"].take_from(kept)))
             report.impressions += len(kept)
+            if "card" in kept.column_names:
+                more += int((flatten(kept["candidates"])[1] > flatten(kept["card"])[1]).sum())
             met["item"].add(kept["candidates"])
             met["user"].add(kept["user_id"])
         if not report.impressions:
@@ -146,6 +149,8 @@ def write_frame(
                 else writer.write_users
             )
             write_entities(write, entity, source, known, named, text_ids, report)
+        if chosen.columns.positives_only and not more:
+            report.note(NOTHING_ELSE, None, report.impressions)
         chosen.tell(report)
         writer.add_provenance(report=report.to_dict())
     if rules:

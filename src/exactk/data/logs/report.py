@@ -18,6 +18,11 @@ _REMEDY = (
     "card was chosen"
 )
 
+NOTHING_ELSE = (
+    "a card beside which nothing else was on offer, so that nothing tells what was chosen from what was not; give the "
+    "lists the cards were chosen from (candidates), or rows of what was left (on_card = 0)"
+)
+
 
 @dataclass
 class ReadReport:
@@ -83,7 +88,9 @@ def build_faults(report: ReadReport, signal: Sequence[str]) -> list[str]:
     lost = report.rows_dropped / max(1, report.rows_read)
     if lost > MOST_LOST:
         faults.append(f"{lost:.1%} of the rows were lost ({report.rows_dropped:,} of {report.rows_read:,})")
-    if not signal:
+    if NOTHING_ELSE in report.notes:
+        faults.append(f"there is nothing to learn from: {NOTHING_ELSE}")
+    elif not signal:
         faults.append(f"there is nothing to learn from: {_REMEDY}")
     return faults
 
