@@ -275,6 +275,9 @@ def test_lists_with_flags_or_what_was_taken_beside_them_are_lists_of_candidates(
     picked = {"products" if name == "slate" else name: held for name, held in wide.items()}
     named = from_frame(pa.table(picked | {"clicked_product": taken}))
     np.testing.assert_array_equal(named.folder.index.click, flagged.folder.index.click)
+    ids = from_frame(pa.table(picked | {"clicked": [[one] for one in taken.tolist()]}))
+    assert ids.folder.columns.roles["clicked_items"] == "clicked"
+    np.testing.assert_array_equal(ids.folder.index.click, flagged.folder.index.click)
     facts = draft_columns(pa.table(picked | {"outcome": taken})).facts
     assert "surely what came of the list" in next(fact.reason for fact in facts if fact.column == "outcome")
 

@@ -69,7 +69,12 @@ def selected(table: pa.Table, columns: Columns, layout: Sequence[str], source: s
             )
         if theirs not in table.column_names:
             raise DataError(f"{source}: there is no column {theirs!r}{nearest(theirs, table.column_names)}")
-    used = {ours: theirs for ours, theirs in roles.items() if theirs in table.column_names}
+    told = set(columns.roles.values())
+    used = {
+        ours: theirs
+        for ours, theirs in roles.items()
+        if theirs in table.column_names and (ours in columns.roles or theirs not in told)
+    }
     for ours in REQUIRED_LONG if "item_id" in layout else REQUIRED_WIDE:
         if ours not in used:
             raise DataError(

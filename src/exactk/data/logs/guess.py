@@ -40,7 +40,7 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
     for role, names in {
         "request_id": "request requestid impressionid impression impid queryid qid searchid srchid serpid slateid "
         "rankingid listid pageviewid viewid basketid bundleid outfitid orderid query search sessionid session groupid "
-        "basket cart bundle outfit",
+        "sid basket cart bundle outfit",
         "user_id": "user userid uid visitorid visitor customerid customer clientid client memberid member shopper "
         "buyer guest reader viewer student subscriber traveller traveler patient",
         "item_id": "item itemid sku product productid propid articleid docid hotelid movieid newsid asin pid iid",
@@ -52,8 +52,8 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
         "clicked": "click isclick isclicked wasclicked clickbool clicks chosen ischosen selected isselected purchased "
         "ispurchased bought isbought booked isbooked bookingbool ordered converted conversion label labels feedback "
         "userfeedback event eventtype action target y",
-        "clicked_item": "clickeditemid clickedid click clicks clickeditem chosen selected",
-        "clicked_items": "clicks clickedids clickeditemids clickeditems articleidsclicked purchased bought "
+        "clicked_item": "clicked clickeditemid clickedid click clicks clickeditem chosen selected",
+        "clicked_items": "clicked clicks clickedids clickeditemids clickeditems articleidsclicked purchased bought "
         "chosen selected",
         "score": "upstreamscore modelscore rankingscore rankerscore predictedctr pctr prediction",
         "position": "pos displayposition displayrank displayorder listposition rankposition slot rank",

@@ -159,8 +159,11 @@ class _Look:
 
     def _name_very(self, ours: str) -> None:
         """Its very name is a role's: whether its values are right is for the reader to say."""
-        if ours in self._free() and ours not in MEASURED:
-            self._take(ours, ours)
+        if ours not in self._free() or ours in MEASURED:
+            return
+        if ours == "clicked" and self.lists and not role_fits(ours, self.column(ours)):
+            return  # what was clicked, by its ids
+        self._take(ours, ours)
 
     def _no_rows_of_items(self) -> bool:
         """There are lists of ids, and no column parts the rows into items of requests."""
