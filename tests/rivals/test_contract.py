@@ -12,12 +12,15 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
+from exactk.data.logs.frame import from_frame
+from exactk.errors import ConfigError, InputError
 from exactk.evaluation.jobs import resolve
 from exactk.evaluation.metrics import valid_cards
 from exactk.evaluation.ours import OURS
 from exactk.problem.batch import Batch
 from exactk.rivals import RIVALS, method
 from exactk.rivals.contract import CardPicker, Logs
+from hotel_logs import hotel_rows
 from rival_logs import TINY, planted_logs
 
 LIBRARY = {"lambdarank": "lightgbm", "implicit-als": "implicit", "implicit-bpr": "implicit"}
@@ -41,6 +44,36 @@ def ways(name: str) -> Mapping[str, CardPicker]:
     train, valid, _ = logs()
     fit = resolve(OURS[name]) if name in OURS else method(name)
     return fit(train, valid, TINY).ways
+
+
+@cache
+def cardless() -> tuple[Logs, Logs, Logs]:
+    """Lists shown whole: no column says what was on a card."""
+    folder = TemporaryDirectory(prefix="exactk-contract-")
+    KEPT.append(folder)
+    rows = hotel_rows(200).drop_columns(["on_card", "shown"])
+    return Logs.of(*from_frame(rows, path=Path(folder.name) / "log").split())  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("name", [*RIVALS, *OURS])
+def test_a_log_of_lists_without_cards_is_learned_from_or_refused_in_words(name: str) -> None:
+    """LambdaRank once left the table by an error of LightGBM, GAttN by one of torch."""
+    if name in LIBRARY and find_spec(LIBRARY[name]) is None:
+        pytest.skip(f"{LIBRARY[name]} is not installed; the extra 'rivals' brings it")
+    train, valid, test = cardless()
+    fit = resolve(OURS[name]) if name in OURS else method(name)
+    if name in CARDS_ALONE:
+        with pytest.raises((ConfigError, InputError), match=CARDS_ALONE[name]):
+            fit(train, valid, TINY)
+        return
+    batch = next(iter(test.batches(8)))
+    for way in fit(train, valid, TINY).ways.values():
+        assert valid_cards(batch.requests(), way.recommend(batch)).all()
+
+
+CARDS_ALONE = dict.fromkeys(
+    ("gattn", "gattn-adversarial", "gattn-group", "pair-value"), "no card was recorded"
+) | {"upstream-score": "no column `score`"}
 
 
 def ragged() -> Batch:

@@ -196,6 +196,11 @@ def needs_value(config: Config, train: Dataset) -> bool:
         raise DataError(f"{train.path}: there is nothing to train on")
     if config.model == "card_value" and card_task.shown_in(train) != "card":
         return True
+    if not train.signal.cards:
+        raise ConfigError(
+            f"{train.path}: no card was recorded, lists were shown whole: model={config.model} learns from cards "
+            "alone; the preset best learns from lists"
+        )
     if not train.clicked.any():
         raise DataError(
             f"{train.path}: no card of the training data was clicked, so there is nothing to learn"

@@ -164,7 +164,9 @@ def fit_lambdarank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
         scorer = Trees(booster, counts)
         return scorer, judge(Greedy(scorer))
 
-    scorer, chosen, score = tuned(SETTINGS, budget, attempt)
+    carded = train.view.signal.cards > 0  # where lists were shown whole, what was shown are the candidates
+    settings = [setting for setting in SETTINGS if carded or setting["among"] == "candidates"]
+    scorer, chosen, score = tuned(settings, budget, attempt)
     return TrainedMethod(by_weight("LambdaRank", scorer), chosen, score)
 
 
