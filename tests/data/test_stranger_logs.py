@@ -340,6 +340,20 @@ def test_baskets_without_anything_else_on_offer_say_what_is_missing(tmp_path: Pa
     assert not build_faults(report, Dataset.open(tmp_path / "more").signal.names)
 
 
+def test_folders_that_say_what_all_their_rows_have_are_columns(tmp_path: Path) -> None:
+    for day in range(1, 5):
+        folder = tmp_path / "log" / f"dt=2026-03-0{day}" / f"market={'north' if day % 2 else 'south%20west'}"
+        folder.mkdir(parents=True)
+        rows = shop_rows(requests=20)
+        rows["request_id"] += 100 * day
+        pq.write_table(pa.table(rows), folder / "part-0.parquet")
+    said = build_parts(tmp_path / "data", tmp_path / "log", Reading(str(tmp_path / ".draft")))
+    assert said.used["timestamp"] == ["dt"]
+    assert "market" in said.used["context categories"]
+    held = pq.read_table(tmp_path / "data" / "impressions.parquet")
+    assert set(held["market"].to_pylist()) == {"north", "south west"}
+
+
 def test_a_log_of_no_rows_is_refused() -> None:
     with pytest.raises(DataError, match="not one of 0 rows"):
         from_frame(pa.table(shop_rows()).slice(0, 0))

@@ -58,7 +58,7 @@ def build_parts(
     """
     files = files_of(source)
     items, users = entities.pop("items", None), entities.pop("users", None)
-    chosen = choose_columns(_first_usable(files, reading), reading.columns, items, users, **entities)
+    chosen = choose_columns(_usable_ends(files, reading), reading.columns, items, users, **entities)
     reading = replace(reading, chosen=chosen.to_dict())
     parts = tuple(JobPart(n, str(file), 0, 0, 0, 0) for n, file in enumerate(files))
     about = {
@@ -157,17 +157,22 @@ def _add(report: ReadReport, part: Mapping[str, Any], file: str) -> None:
             ]
 
 
-def _first_usable(files: Sequence[Path], reading: Reading) -> Path:
-    """The file from whose beginning the columns are guessed: the first that can be read, where bad ones may be."""
-    for file in files:
-        try:
-            next(iter(tables_of(file)))
-        except (DataError, OSError):
-            if not reading.skip_bad:
-                raise
-            continue
-        return file
-    raise DataError(f"not one of {len(files)} files can be read")
+def _usable_ends(files: Sequence[Path], reading: Reading) -> tuple[Path, ...]:
+    """The files from whose beginnings the columns are guessed: the first and the last, of those that can be read."""
+
+    def first(files: Sequence[Path]) -> Path:
+        for file in files:
+            try:
+                next(iter(tables_of(file)))
+            except (DataError, OSError):
+                if not reading.skip_bad:
+                    raise
+                continue
+            return file
+        raise DataError(f"not one of {len(files)} files can be read")
+
+    ends = first(files), first(files[::-1])
+    return ends if ends[0] != ends[1] else ends[:1]
 
 
 def _has_request_ids(file: str, columns: Mapping[str, str]) -> bool:

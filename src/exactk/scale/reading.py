@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from exactk.data.folder import Folder
-from exactk.data.logs.files import is_untyped, json_table, tables_of
+from exactk.data.logs.files import is_untyped, json_table, tables_of, with_partition
 from exactk.data.logs.request_rows import AskedColumns, RequestReader, numbered
 from exactk.data.requests.request import REQUEST_FIELDS, Request
 from exactk.data.table import FILES
@@ -150,9 +150,11 @@ class PartReader:
     def _tables(self, part: JobPart, reader: RequestReader) -> Iterator[tuple[int, pa.Table]]:
         try:
             if part.file.endswith(".parquet"):
-                yield from _parquet_tables(part, reader)
+                for row, table in _parquet_tables(part, reader):
+                    yield row, with_partition(table, part.file)
             elif part.file.endswith(TEXTS):
-                yield from _json_tables(part, reader)
+                for row, table in _json_tables(part, reader):
+                    yield row, with_partition(table, part.file)
             else:
                 as_text = [
                     reader.spelled(name) for name in ("request_id", "user_id", "item_id", "candidates")

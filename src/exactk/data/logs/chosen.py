@@ -15,7 +15,7 @@ import pyarrow as pa
 from exactk.data.columns.roles import ROLES, Columns, encoded_name
 from exactk.data.logs.columns import ID_LISTS
 from exactk.data.logs.draft import draft_columns
-from exactk.data.logs.files import tables_of
+from exactk.data.logs.files import beginning
 from exactk.data.logs.guess import SUGGESTED_K
 from exactk.data.logs.recognised import key_of, named_ids
 from exactk.data.logs.report import ReadReport
@@ -194,7 +194,7 @@ def _beginning(source: Any, columns: Any = None) -> pa.Table:
     as_text = (
         [columns.get(name, name) for name in ID_LISTS] if isinstance(columns, Mapping) else list(ID_LISTS)
     )
-    return next(iter(tables_of(source, [name for name in as_text if isinstance(name, str)])))
+    return beginning(source, [name for name in as_text if isinstance(name, str)])
 
 
 def _renamed(table: pa.Table, mapping: Mapping[str, str]) -> pa.Table:

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int64
 
 from exactk.data.columns.roles import Columns, FeatureColumns
 from exactk.data.logs.columns import ID_LISTS, flags_of
-from exactk.data.logs.files import ENDINGS, tables_of
+from exactk.data.logs.files import ENDINGS, beginning
 from exactk.data.logs.guess import (
     SUGGESTED_K,
     finds_every_click,
@@ -96,14 +96,10 @@ class Draft:
 
 
 def draft_of_files(log: Path, items: Path | None, users: Path | None, roles: Mapping[str, str]) -> Draft:
-    """Draft from the beginnings of files; of a folder of files, from the first."""
+    """Draft from the beginnings of files; of a folder of files, from the first and the last."""
     held = sorted(path for path in log.rglob("*") if path.suffix.lower() in ENDINGS) if log.is_dir() else []
-    first = held[0] if held else log
-    tables = [
-        None if path is None else next(iter(tables_of(path, ID_LISTS))) for path in (first, items, users)
-    ]
-    assert tables[0] is not None
-    return draft_columns(tables[0], tables[1], tables[2], roles)
+    beside = [None if path is None else beginning(path, ID_LISTS) for path in (items, users)]
+    return draft_columns(beginning(tuple(held) or log, ID_LISTS), beside[0], beside[1], roles)
 
 
 def draft_columns(

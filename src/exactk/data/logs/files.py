@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import narwhals as nw
 import numpy as np
@@ -21,6 +22,7 @@ from exactk.errors import DataError, InputError
 
 ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
 ROWS = 1 << 16  # of a piece of Parquet
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 BYTES = 1 << 25  # of a piece of text
 
 
@@ -33,6 +35,19 @@ def tables_of(source: Any, text: Iterable[str] = ()) -> Iterator[pa.Table]:
         yield from map(spread, _file_pieces(Path(source), frozenset(text)))
     else:
         yield spread(arrow_table(source))
+
+
+def beginning(source: Any, text: Iterable[str] = ()) -> pa.Table:
+    """The first rows of a frame or file; of several files, of the first and the last.
+
+    Logs are sorted: what the one says of all its rows, as its day or its market, the other says otherwise.
+    """
+    files = source if isinstance(source, tuple) else (source,)
+    tables = [next(iter(tables_of(file, text))) for file in files[:1] + files[1:][-1:]]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        return tables[0]  # what is wrong with the last file is said when it is read
 
 
 def is_untyped(source: Any) -> bool:
@@ -52,7 +67,7 @@ def _file_pieces(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
         for table in readers[ending](path, text):
             names = table.column_names  # names that are no text are met here
             refuse_twins(names, str(path))
-            yield table
+            yield with_partition(table, path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} does not read as {ending[1:]}: {error}") from error
     if names is None:
@@ -106,6 +121,16 @@ def lists_of(sizes: np.ndarray, values: pa.Array, like: pa.Array) -> pa.Array:
     """Lists of these lengths, missing where `like` is."""
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
     return pa.ListArray.from_arrays(offsets, values, mask=like.is_null() if like.null_count else None)
+
+
+def with_partition(table: pa.Table, path: Path | str) -> pa.Table:
+    """What the folders above a file say of all its rows, as in day=2026-03-01/part-0.parquet."""
+    for folder in Path(path).parent.parts:
+        name, equals, value = folder.partition("=")
+        if equals and name.isidentifier() and name not in table.column_names:
+            said = None if value == _NO_VALUE else unquote(value)
+            table = table.append_column(name, pa.array([said] * len(table), pa.string()))
+    return table
 
 
 def refuse_twins(names: Sequence[str], where: str) -> None:

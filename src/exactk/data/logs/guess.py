@@ -59,7 +59,7 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
         "position": "pos displayposition displayrank displayorder listposition rankposition slot rank",
         "reward": "revenue dwell dwelltime grade relevance rel gain judgement judgment label",
         "propensity": "probability",
-        "timestamp": "ts datetime eventdate eventtime impressiontime requesttime searchtime time date",
+        "timestamp": "ts datetime dt ds eventdate eventtime impressiontime requesttime searchtime time date",
         "split": "",
     }.items()
 }  # fmt: skip
