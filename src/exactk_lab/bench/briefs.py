@@ -18,6 +18,7 @@ from exactk_lab.bench.brief_instances import BriefInstance, brief_instance
 from exactk_lab.bench.brief_rivals import BRIEF_RIVALS
 from exactk_lab.bench.exact_rivals import SolverOutcome, Status
 from exactk_lab.bench.report import Goal, Report
+from exactk_lab.bench.root_bounds import measured as bounds_measured
 from exactk_lab.bench.stopping import Ring
 from exactk_lab.bench.timing import repeated, spread
 
@@ -58,7 +59,7 @@ def run(quick: bool = False) -> Report:
     anytime = anytime_rows(plan)
     return Report(
         name="briefs",
-        rows=rows + anytime,
+        rows=rows + anytime + root_rows(plan),
         goals=brief_goals(rows, anytime),
         notes=[
             "ours is the whole Python call; a rival's time is its solve call alone, without building the model",
@@ -158,22 +159,16 @@ def anytime_rows(plan: BriefPlan) -> list[dict[str, Any]]:
     """
     rows = []
     for N in plan.anytime_nodes:
+        asked = list(dense_requests(N, plan.anytime_instances))
+        known = [cliques.best(*request, plan.reference_seconds).weight[0] for request in asked]
         for budget in BUDGETS_MS:
             gaps, short, taken = [], [], []
-            for seed in range(plan.anytime_instances):
-                rng = np.random.default_rng([seed, N])
-                upper = np.triu(rng.integers(-500, 501, (N, N)), 1)
-                node, pair = (
-                    rng.integers(0, 1001, (1, N)).astype(float),
-                    (upper + upper.T)[None].astype(float),
-                )
-                requests = Requests.of(complete_graph(N)[None], ANYTIME_CARD)
-                known = cliques.best(requests, node, pair, plan.reference_seconds).weight[0]
+            for request, best in zip(asked, known, strict=True):
                 started = time.perf_counter()
-                found = cliques.best(requests, node, pair, budget / 1e3)
+                found = cliques.best(*request, budget / 1e3)
                 taken.append(time.perf_counter() - started)
-                gaps.append((found.bound[0] - found.weight[0]) / known)
-                short.append((known - found.weight[0]) / known)
+                gaps.append((found.bound[0] - found.weight[0]) / best)
+                short.append((best - found.weight[0]) / best)
             rows.append(
                 {
                     "anytime": "node+pair", "num_nodes": N, "card_size": ANYTIME_CARD, "budget_ms": budget,
@@ -182,6 +177,34 @@ def anytime_rows(plan: BriefPlan) -> list[dict[str, Any]]:
                 }
             )  # fmt: skip
     return rows
+
+
+def root_rows(plan: BriefPlan) -> list[dict[str, Any]]:
+    """Of the smallest of those requests: what bounds of other kinds leave open at the root, and how long they take."""
+    N = plan.anytime_nodes[0]
+    each = []
+    for requests, node, pair in dense_requests(N, plan.anytime_instances):
+        best = float(cliques.best(requests, node, pair, plan.reference_seconds).weight[0])
+        each.append(bounds_measured(node[0], pair[0], ANYTIME_CARD, best))
+    medians = {name: float(np.median([row[name] for row in each])) for name in each[0]}
+    return [
+        {
+            "root": name, "num_nodes": N, "card_size": ANYTIME_CARD, "above": above,
+            "seconds": medians[f"{name}, s"],
+        }
+        for name, above in medians.items()
+        if not name.endswith(", s")
+    ]  # fmt: skip
+
+
+def dense_requests(num_nodes: int, num_instances: int) -> Iterator[tuple[Requests, np.ndarray, np.ndarray]]:
+    """Requests in which every pair is allowed and scored at random, with their weights."""
+    N = num_nodes
+    for seed in range(num_instances):
+        rng = np.random.default_rng([seed, N])
+        upper = np.triu(rng.integers(-500, 501, (N, N)), 1)
+        node, pair = rng.integers(0, 1001, (1, N)).astype(float), (upper + upper.T)[None].astype(float)
+        yield Requests.of(complete_graph(N)[None], ANYTIME_CARD), node, pair
 
 
 def brief_goals(rows: list[dict[str, Any]], anytime: list[dict[str, Any]]) -> list[Goal]:

@@ -213,6 +213,18 @@ def gaps_table(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def root_table(document: dict[str, Any]) -> str:
+    """By how much bounds of several kinds exceed the best card before anything is searched."""
+    lines = ["| bound | N | K | above the best card, median | time |", "|---|---:|---:|---:|---:|"]
+    lines += [
+        f"| {row['root']} | {row['num_nodes']} | {row['card_size']} | {row['above']:.1%} "
+        f"| {_seconds(1e3 * row['seconds'])} |"
+        for row in document["rows"]
+        if "root" in row
+    ]
+    return "\n".join(lines)
+
+
 def lists_table(document: dict[str, Any]) -> str:
     """Models judged on later lists: the clicked item on the card."""
     lines = ["| model | members | requests | clicked item on the card |", "|---|---:|---:|---:|"]
@@ -255,6 +267,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "lists_table": lists_table,
     "briefs_table": briefs_table,
     "gaps_table": gaps_table,
+    "root_table": root_table,
     "goal_table": speed_tables.goal_table,
     "decode_table": speed_tables.decode_table,
     "train_table": speed_tables.train_table,

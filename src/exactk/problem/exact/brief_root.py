@@ -104,7 +104,7 @@ def root_of(shelf, w, small, graph, row_sums, left, weighs, pairs, fault):
 def guide(w, row_sums, hope, left, total, scale, guided):
     """Move what candidates add by the prices of sums; returns (total, scale) with them."""
     price = np.zeros(len(w.lower))
-    row_prices(w, row_sums, hope, left, -np.inf, price)
+    row_prices(w, row_sums, hope, left, price)
     for r in range(len(price)):
         if price[r] != 0.0:
             bound = w.lower[r] if price[r] > 0 else w.upper[r]
@@ -129,7 +129,7 @@ def dearest_crowd(shelf, w, small):
             and crowds_of(shelf.clash[c], small.position, m, tried)
         ):
             price = worth
-            code[:] = tried
+            code, tried = tried, code
     return Crowd(code, price)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 
 from exactk.problem.exact.bits import compiled_inside, compiled_within, seconds
-from exactk.problem.exact.brief_root import dearest_crowd, root_of, without_crowd
+from exactk.problem.exact.brief_root import Root, dearest_crowd, root_of, without_crowd
 from exactk.problem.exact.brief_start import start_with
 from exactk.problem.exact.crowds import Crowd, least_crowding, top_apart
 from exactk.problem.exact.leaves import count_clashes, leaf_of, offer_leaf, offer_pairs, offer_with
@@ -21,10 +21,8 @@ from exactk.problem.exact.levels import (
     HOPE,
     OPEN,
     ORDER,
-    PAD,
     ROWS,
     SCRATCH,
-    WORK,
     beside,
     descend,
     first_matrix,
@@ -37,13 +35,15 @@ from exactk.problem.exact.levels import (
     weigh_finely,
     who_is,
 )
-from exactk.problem.exact.pairs import LOOK_EVERY, bound_of_rest, come_too_late, drop_full, path_of
+from exactk.problem.exact.pairs import bound_of_rest, come_too_late, drop_full, path_of
 from exactk.problem.exact.pricing import rows_exclude
 from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, Best, bar_of
 from exactk.problem.exact.setup import count_in, put_back, small_of
+from exactk.problem.exact.start import largest
 from exactk.problem.exact.wants import owed, still_possible, wants_of, wear
 
-STARTS = 6
+STARTS = 6  # the first before the search, the others once it lasts
+STARTS_AFTER = 64  # picks tried before that
 SHARES = (0.0, 0.25, 0.5)
 
 
@@ -63,13 +63,16 @@ class More(NamedTuple):
 def more_of(w, small, left, row_sums, clashing):
     """Before the first of `left` picks; `row_sums` and `clashing` are of what must be held."""
     held, m = len(small.must), len(small.position)
-    sums, clashes = (
-        np.zeros((left + 1, len(row_sums)), np.int64),
-        np.zeros((left + 1, len(clashing)), np.int64),
-    )
-    sums[0], clashes[0] = row_sums, clashing
+    M, P = len(row_sums), len(clashing)
+    sums, clashes = np.zeros((left + 1, M), np.int64), np.zeros((left + 1, P), np.int64)
     taken = np.empty(w.size, np.int64)
-    taken[:held] = small.must
+    # By hand: numba takes a second to compile an array set to another.
+    for r in range(M):
+        sums[0, r] = row_sums[r]
+    for p in range(P):
+        clashes[0, p] = clashing[p]
+    for k in range(held):
+        taken[k] = small.must[k]
     return More(
         np.zeros(left), sums, clashes, taken, np.empty(m, np.int64), np.zeros(m + len(small.room) + 1, np.int64)
     )  # fmt: skip
@@ -165,15 +168,34 @@ def settle_share(levels, num, left, apart, crowd, small, seen, line):
     levels.share[0] = best
 
 
+@compiled_within
+@no_type_check
+def start_again(shelf, w, small, leaf, root, crowd, row_sums, picks, deadline, best):
+    """Offer the other starts while the search stands behind `picks`, which are worn."""
+    pairs = root.pairs
+    if crowd.price > 0.0:  # its price has been taken out of the matrix
+        pairs = pairs.copy()
+        for i in range(len(crowd.code)):
+            for j in range(len(crowd.code)):
+                pairs[i, j] -= crowd.price * (crowd.code[i] == crowd.code[j])
+    for k in range(len(picks)):
+        wear(w, picks[k], -1)
+    given = Root(root.total, root.scale, root.largest, root.adds, root.guided, pairs, root.hope)
+    start_with(shelf, w, small, leaf, given, row_sums, 1, STARTS, deadline, best)
+    for k in range(len(picks)):
+        wear(w, picks[k], 1)
+
+
 @compiled_inside
 @no_type_check
-def branch(shelf, w, small, leaf, levels, crowd, total, first_only, deadline, best, path, more):
+def branch(shelf, w, small, leaf, levels, crowd, root, first_only, deadline, best, path, more):
     """Search all cards of three picks or more; returns (a bound on what was not searched, whether all was)."""
     left, held = len(path.picks), len(small.must)
     values, shape = levels.values, levels.shape
     num, sums, costs, picks = path.num, path.sums, path.costs, path.picks
     crowding, scratch, last = more.crowding, path.scratch, best.cards[len(best.cards) - 1]
     apart = crowd.price > 0.0 or small.label.shape[0] > 0
+    pace = 1 if len(w.follows) else 4  # looks at the clock: where neighbours matter, a step takes long
     for i in range(shape[ROWS, 0]):
         if values[ADDS, 0, i] > -np.inf:  # else there is no place for it
             levels.names[OPEN, 0, num[0]] = i
@@ -183,12 +205,11 @@ def branch(shelf, w, small, leaf, levels, crowd, total, first_only, deadline, be
         return -np.inf, True
     crowding[0] = crowding_of(levels, 0, num[0], left, crowd, more.seen)
     costs[0] = owed(w, left, more.clashing[0], leaf.broken) + crowding[0]
-    sums[0] = total
-    if not first_only:
-        line = bar_of(best) - best.slack - total + costs[0] - crowding[0]
+    sums[0] = root.total
+    if not (first_only or levels.free):
+        line = bar_of(best) - best.slack - root.total + costs[0] - crowding[0]
         settle_share(levels, num[0], left, apart, crowd, small, more.seen, line)
-    look_at = LOOK_EVERY
-    depth = 0
+    steps, depth = 0, 0
     entering = True
     while depth >= 0:
         need, e = left - depth, depth + 1
@@ -210,11 +231,12 @@ def branch(shelf, w, small, leaf, levels, crowd, total, first_only, deadline, be
             if depth >= 0:
                 count(shelf, w, small, more, held, depth, picks[depth], -1)
             continue
-        shape[WORK, 0] += PAD * (1 + len(w.lower) + len(w.worth))
-        if shape[WORK, 0] > look_at:
-            look_at = shape[WORK, 0] + LOOK_EVERY
-            if seconds() > deadline:
-                return max(bar_of(best), bound_of_rest(levels, depth, path)), False
+        steps += 1
+        if steps % pace == 0 and seconds() > deadline:
+            return max(bar_of(best), bound_of_rest(levels, depth, path)), False
+        if steps == STARTS_AFTER and len(best.weights) == 1 and not first_only:
+            start_again(shelf, w, small, leaf, root, crowd, more.row_sums[0], picks[:depth], deadline, best)
+            continue
         c = take_worthiest(levels, depth, num[depth])
         num[depth] -= 1
         i = picks[depth] = who_is(levels, depth, c)
@@ -275,7 +297,8 @@ def offer_few(shelf, w, small, leaf, levels, total, row_sums, first_only, deadli
     elif not offer_pairs(
         shelf, w, small, leaf, levels, 0, m, total, 0.0, picks, row_sums, first_only, deadline, best
     ):
-        return total + 2.0 * levels.values[ADDS, 0].max() + levels.largest, False
+        adds = levels.values[ADDS, 0]
+        return total + 2.0 * adds[largest(adds)] + levels.largest, False
     return bar_of(best), True
 
 
@@ -310,16 +333,16 @@ def search_brief(
     size = held + left
     best = Best(cards, weights, num, root.scale * (size * size + 8) * 2.3e-16)
     if (first_only or len(weights) == 1) and m >= left:
-        start_with(shelf, w, small, leaf, root, row_sums, 1 if first_only else STARTS, deadline, best)
+        start_with(shelf, w, small, leaf, root, row_sums, 0, 1, deadline, best)
         if first_only and num[0]:
             return num[0], np.inf, False
     if m < left or (left > 2 and num[0] == 0 and rows_exclude(w, row_sums, left)):
         return num[0], -np.inf, True
-    crowd, largest, free = Crowd(np.zeros(m, np.int64), 0.0), root.largest, False
+    crowd, heaviest, free = Crowd(np.zeros(m, np.int64), 0.0), root.largest, False
     if left > 2 and not first_only:
         crowd = dearest_crowd(shelf, w, small)
-        largest, free = without_crowd(pairs, largest, crowd)
-    levels = levels_of(heap, root.guided, largest, free, left)
+        heaviest, free = without_crowd(pairs, heaviest, crowd)
+    levels = levels_of(heap, root.guided, heaviest, free, left)
     if left < 3:
         bound, complete = offer_few(
             shelf, w, small, leaf, levels, root.total, row_sums, first_only, deadline, best
@@ -327,6 +350,6 @@ def search_brief(
         return num[0], bound, complete
     path, more = path_of(left), more_of(w, small, left, row_sums, clashing)
     bound, complete = branch(
-        shelf, w, small, leaf, levels, crowd, root.total, first_only, deadline, best, path, more
+        shelf, w, small, leaf, levels, crowd, root, first_only, deadline, best, path, more
     )
     return num[0], bound, complete

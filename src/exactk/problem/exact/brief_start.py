@@ -5,11 +5,11 @@ Knows no bounds and promises nothing: what it cannot mend is left to the search.
 
 from __future__ import annotations
 
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import compiled_within, seconds
+from exactk.problem.exact.bits import compiled_inside, compiled_within, seconds
 from exactk.problem.exact.leaves import offer_leaf
 from exactk.problem.exact.places import seat
 from exactk.problem.exact.start import greedy_start, largest, shift, stands
@@ -18,7 +18,17 @@ from exactk.problem.exact.wants import wear
 MOST_SWAPS = 200
 
 
-@compiled_within
+class Scratch(NamedTuple):
+    """Room for mending a card."""
+
+    totals: np.ndarray  # of the rows
+    scale: np.ndarray  # of a row: its largest entry
+    gain: np.ndarray  # m: what each would add to the card
+    blocked: np.ndarray  # m: how many on the card it may not share it with
+    used: np.ndarray  # of each group
+
+
+@compiled_inside
 @no_type_check
 def row_fault(w, r, total, scale, heavy):
     """What a row's sum costs: its price where it is a preference, a heavy one where it is a rule."""
@@ -31,7 +41,7 @@ def row_fault(w, r, total, scale, heavy):
     return w.worth[p] * (1.0 if w.once[p] else np.float64(over))
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
 def variety_fault(w, v, distinct, heavy):
     """The same for a variety row."""
@@ -44,7 +54,7 @@ def variety_fault(w, v, distinct, heavy):
     return w.worth[p] * (1.0 if w.once[p] else np.float64(short))
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
 def faults(w, totals, out, into, scale, heavy):
     """What is broken after a swap (`out` and `into` -1: as it is)."""
@@ -64,7 +74,7 @@ def faults(w, totals, out, into, scale, heavy):
     return cost
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
 def unseated(w, picks, out, into):
     """How many of a card, `into` in place of `out` (-1: as it is), find no place."""
@@ -83,21 +93,21 @@ def unseated(w, picks, out, into):
     return lost
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
-def mend(w, small, root, row_sums, slack, deadline, picks, totals):
+def mend(w, small, root, row_sums, slack, deadline, picks, scratch):
     """Swap single picks while that mends what is broken, or gains; True where rules are kept at last.
 
-    Rules are rows, varieties and seats; not neighbours. `totals` gets the sums of the rows.
+    Rules are rows, varieties and seats; not neighbours. `scratch.totals` gets the sums of the rows.
     """
-    m, M, pairs = len(root.adds), len(w.lower), root.pairs
-    scale, heavy = np.empty(M), 8.0 * root.scale
+    m, M, pairs, heavy = len(root.adds), len(w.lower), root.pairs, 8.0 * root.scale
+    totals, scale, gain, blocked, used = scratch
     for r in range(M):
         totals[r] = row_sums[r]
-        scale[r] = 1.0
-        for j in range(m):
-            scale[r] = max(scale[r], abs(np.float64(w.coefficient[r, j])))
-    gain, blocked, used = root.adds.copy(), np.zeros(m, np.int64), np.zeros(len(small.room), np.int64)
+    for g in range(len(used)):
+        used[g] = 0
+    for j in range(m):
+        gain[j], blocked[j] = root.adds[j], 0
     for k in range(len(picks)):
         shift(pairs, small, picks[k], 1, gain, blocked, used)
         wear(w, picks[k], 1)
@@ -138,21 +148,32 @@ def mend(w, small, root, row_sums, slack, deadline, picks, totals):
 
 @compiled_within
 @no_type_check
-def start_with(shelf, w, small, leaf, root, row_sums, starts, deadline, best):
-    """Offer cards by greedy picks and swaps, begun with the `starts` candidates that promise most."""
-    m, left = len(root.adds), len(leaf.card)
-    promise = root.guided.copy()
-    picks, totals = np.empty(left, np.int64), np.empty(len(w.lower), np.int64)
-    for s in range(min(starts, m)):
-        if s > 0 and seconds() > deadline:
-            break
+def start_with(shelf, w, small, leaf, root, row_sums, first, last, deadline, best):
+    """Offer cards by greedy picks and swaps, begun with those candidates that promise most, from rank first to last."""
+    m, M, left = len(root.adds), len(w.lower), len(leaf.card)
+    promise, picks = root.guided.copy(), np.empty(left, np.int64)
+    scratch = Scratch(
+        np.empty(M, np.int64),
+        np.ones(M),
+        np.empty(m),
+        np.empty(m, np.int64),
+        np.empty(len(small.room), np.int64),
+    )
+    for r in range(M):
+        for j in range(m):
+            scratch.scale[r] = max(scratch.scale[r], abs(np.float64(w.coefficient[r, j])))
+    for s in range(min(last, m)):
         at = largest(promise)
         promise[at] = -np.inf
-        if greedy_start(root.pairs, small, root.guided, at, picks) > -np.inf and mend(
-            w, small, root, row_sums, best.slack, deadline, picks, totals
-        ):
+        if s < first:
+            continue
+        if s > 0 and seconds() > deadline:
+            break
+        if greedy_start(
+            root.pairs, small, root.guided, at, picks, scratch.gain, scratch.used
+        ) > -np.inf and mend(w, small, root, row_sums, best.slack, deadline, picks, scratch):
             for k in range(left):
                 wear(w, picks[k], 1)
-            offer_leaf(shelf, w, small, leaf, picks, totals, best)
+            offer_leaf(shelf, w, small, leaf, picks, scratch.totals, best)
             for k in range(left):
                 wear(w, picks[k], -1)

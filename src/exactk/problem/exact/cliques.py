@@ -285,8 +285,10 @@ def _each(kernel: Any, grain: int, *arrays: Any, cores: int | None = None) -> in
     Small batches run on this thread alone.
     """
     B = len(arrays[0])
-    cores = num_cores() if cores is None else min(cores, num_cores())
-    if cores == 1 or 2 * grain > B:
+    if 2 * grain > B or cores == 1:
+        return int(kernel(0, B, *arrays))
+    cores = min(cores or num_cores(), num_cores())
+    if cores == 1:
         return int(kernel(0, B, *arrays))
     slice_size = max(grain, -(-B // (4 * cores)))
     slices = iter(range(0, B, slice_size))  # whoever asks is given the next one

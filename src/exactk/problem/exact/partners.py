@@ -11,10 +11,10 @@ from typing import no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import compiled_inside, compiled_sums, compiled_within
+from exactk.problem.exact.bits import compiled_inside, compiled_sums
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
 def top_sum(values, num, left, top):
     """The sum of the `left` largest; leaves them, falling, in `top`. -inf where there are fewer."""

@@ -9,12 +9,12 @@ from typing import no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import ONE, compiled_within, lowest_bit
+from exactk.problem.exact.bits import ONE, compiled_inside, compiled_within, lowest_bit
 
 NOBODY = np.uint64(0)
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
 def seat(mask, owner, parent, queue):
     """Find a place for one more item that may stand in `mask`, moving others along; False where there is none.

@@ -11,15 +11,20 @@ from typing import no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import ONE, compiled_within
+from exactk.problem.exact.bits import ONE, compiled_inside, compiled_within
 from exactk.problem.exact.partners import top_sum
 from exactk.problem.exact.places import cheapest_assignment
 
 ROUNDS = 60
-PATIENCE = 4  # rounds without a better bound before steps are halved
+PATIENCE, FINEST = (
+    4,
+    1e-3,
+)  # rounds without a better bound before steps are halved, and the smallest step, as a share
+# The same where candidates times picks are few: there looser prices cost less than they save.
+FEW, PATIENCE_OF_FEW, FINEST_OF_FEW = 400, 2, 2e-2
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
 def at_price(worth, may, price):
     """The most an item is worth in any place it may stand in, less what the place costs."""
@@ -65,60 +70,63 @@ def place_prices(worth, may, held_may, hope, price):
 
 @compiled_within
 @no_type_check
-def row_prices(w, row_sums, hope, left, target, price):
+def row_prices(w, row_sums, hope, left, price):
     """Prices of rows by subgradient steps on the bound of the root; nothing is searched."""
-    M, m = w.coefficient.shape
+    coefficient, lower, upper, row_of = w.coefficient, w.lower, w.upper, w.row_of
+    M, m = coefficient.shape
     for r in range(M):
         price[r] = 0.0
     scale, step = np.empty(M), np.zeros(M)
     for r in range(M):
         scale[r] = 1.0
         for i in range(m):
-            scale[r] = max(scale[r], abs(np.float64(w.coefficient[r, i])))
+            scale[r] = max(scale[r], abs(np.float64(coefficient[r, i])))
     tried, value = np.zeros(M), np.empty(m)
     top = np.empty(left + 1)
+    few = m * left < FEW
+    patience, finest = PATIENCE_OF_FEW if few else PATIENCE, FINEST_OF_FEW if few else FINEST
     least, stale, pace = np.inf, 0, 1.0
     for _ in range(ROUNDS):
         for i in range(m):
             value[i] = hope[i]
             for r in range(M):
                 if tried[r] != 0.0:
-                    value[i] += tried[r] * w.coefficient[r, i]
+                    value[i] += tried[r] * coefficient[r, i]
         bound = top_sum(value, m, left, top)
         last, ties = top[left - 1], 0
         for k in range(left):
             ties += top[k] == last
         for r in range(M):
             if tried[r] != 0.0:
-                bound += tried[r] * (row_sums[r] - (w.lower[r] if tried[r] > 0 else w.upper[r]))
+                bound += tried[r] * (row_sums[r] - (lower[r] if tried[r] > 0 else upper[r]))
         if bound < least - 1e-9 * abs(bound):
             least, stale = bound, 0
             for r in range(M):
                 price[r] = tried[r]
         else:
             stale += 1
-            if stale >= PATIENCE:
+            if stale >= patience:
                 stale, pace = 0, 0.5 * pace
         length = 0.0
         for r in range(M):
             step[r] = 0.0
-            if w.row_of[r] >= 0:
+            if row_of[r] >= 0:
                 continue
             total, waiting = row_sums[r], ties
             for i in range(m):
                 if value[i] > last:
-                    total += w.coefficient[r, i]
+                    total += coefficient[r, i]
                 elif value[i] == last and waiting > 0:
-                    total += w.coefficient[r, i]
+                    total += coefficient[r, i]
                     waiting -= 1
-            if total < w.lower[r] or tried[r] > 0:
-                step[r] = np.float64(w.lower[r] - total) / scale[r]
-            elif total > w.upper[r] or tried[r] < 0:
-                step[r] = np.float64(w.upper[r] - total) / scale[r]
+            if total < lower[r] or tried[r] > 0:
+                step[r] = np.float64(lower[r] - total) / scale[r]
+            elif total > upper[r] or tried[r] < 0:
+                step[r] = np.float64(upper[r] - total) / scale[r]
             length += step[r] * step[r]
-        if length == 0.0 or pace < 1e-3:
+        if length == 0.0 or pace < finest:
             break
-        gap = max(bound - target, 1e-3 * abs(bound)) if target > -np.inf else 0.1 * abs(bound) + 1e-3
+        gap = 0.1 * abs(bound) + 1e-3
         for r in range(M):
             moved = tried[r] + pace * gap / length * step[r] / scale[r]
             # A row bounded on both sides has two prices, one below zero: they meet at zero.
@@ -134,7 +142,7 @@ def rows_exclude(w, row_sums, left):
     """Whether prices prove that no `left` candidates keep all rows: items worth nothing would come to less."""
     M, m = w.coefficient.shape
     price = np.empty(M)
-    least = row_prices(w, row_sums, np.zeros(m), left, -np.inf, price)
+    least = row_prices(w, row_sums, np.zeros(m), left, price)
     size = 0.0
     for r in range(M):
         largest = 0.0

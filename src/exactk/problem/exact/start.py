@@ -9,14 +9,14 @@ from typing import no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import compiled_within, seconds
+from exactk.problem.exact.bits import compiled_inside, compiled_within, seconds
 
 STAYS_IN, STAYS_OUT, LONGER = 2, 6, 16  # moves for which a swap is not undone, and by how many more at random
 FIRST_MOVES = 2  # for each pick, before the search begins
 SHARE = 16  # of the search's work that goes into a better card while it lasts
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
 def join(pairs, small, used, i, gain):
     """Add i's pairs to everyone's gain; -inf for those it rules out, by the graph or by a group now full."""
@@ -32,7 +32,7 @@ def join(pairs, small, used, i, gain):
                         gain[j] = -np.inf
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
 def largest(values):
     """Where the largest value stands, the first of equals."""
@@ -43,12 +43,14 @@ def largest(values):
     return at
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
-def greedy_start(pairs, small, first_gain, first, picks):
-    """Fill `picks` greedily from candidate `first`; returns the sum, -inf at a dead end."""
-    used = np.zeros(len(small.room), np.int64)
-    gain = first_gain.copy()
+def greedy_start(pairs, small, first_gain, first, picks, gain, used):
+    """Fill `picks` greedily from candidate `first`; returns the sum, -inf at a dead end. `gain` and `used`: scratch."""
+    for g in range(len(used)):
+        used[g] = 0
+    for j in range(len(gain)):
+        gain[j] = first_gain[j]
     total = 0.0
     i = first
     for depth in range(len(picks)):
@@ -62,7 +64,7 @@ def greedy_start(pairs, small, first_gain, first, picks):
     return total
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
 def stands(pairs, blocked, small, used, out, j):
     """Whether j may stand in the card in place of `out`: nothing else blocks it, and no group overflows."""
@@ -75,7 +77,7 @@ def stands(pairs, blocked, small, used, out, j):
     return True
 
 
-@compiled_within
+@compiled_inside
 @no_type_check
 def shift(pairs, small, i, step, gain, blocked, used):
     """Add (step 1) or take away (step -1) what i gives to everyone: its pairs, or a block where there is none."""
@@ -141,7 +143,8 @@ def wander(pairs, small, first_gain, slack, total, picks, moves, seed, deadline)
 def good_card(pairs, small, first_gain, slack, deadline, picks):
     """A greedy card begun with the heaviest candidate, bettered by a few swaps, in `picks`; False at a dead end."""
     first = largest(first_gain)
-    total = greedy_start(pairs, small, first_gain, first, picks)
+    used = np.zeros(len(small.room), np.int64)
+    total = greedy_start(pairs, small, first_gain, first, picks, first_gain.copy(), used)
     if total == -np.inf:
         return False
     wander(pairs, small, first_gain, slack, total, picks, FIRST_MOVES * len(picks), 1, deadline)

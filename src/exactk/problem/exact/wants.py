@@ -49,10 +49,10 @@ class Wants(NamedTuple):
 
 @compiled_within
 @no_type_check
-def local_codes(value, small):
-    """Values of a variety row numbered from 0: (of candidates [m], of what is held [held])."""
+def local_codes(value, small, code):
+    """Number the values of a variety row from 0: of candidates in `code` [m]; returns those of what is held [held]."""
     held, m = len(small.must), len(small.position)
-    code, held_code = np.full(m, -1, np.int64), np.full(held, -1, np.int64)
+    held_code = np.full(held, -1, np.int64)
     known = np.empty(held + m, np.int64)
     num = 0
     for k in range(held + m):
@@ -69,7 +69,7 @@ def local_codes(value, small):
             held_code[k] = at
         else:
             code[k - held] = at
-    return code, held_code
+    return held_code
 
 
 @compiled_within
@@ -90,8 +90,7 @@ def wants_of(brief, b, small, left, row_sums):
     wear, seen = np.zeros((V, held + m + 1), np.int64), np.zeros((V, held + m + 1), np.int64)
     distinct = np.zeros(V, np.int64)
     for v in range(V):
-        own, of_held = local_codes(brief.value[b, v], small)
-        code[v] = own
+        of_held = local_codes(brief.value[b, v], small, code[v])
         for k in range(held):
             if of_held[k] >= 0:
                 distinct[v] += wear[v, of_held[k]] == 0
