@@ -107,3 +107,24 @@ def test_advice_is_given_in_the_words_of_the_command_line(
     said = capsys.readouterr().err
     assert "have ids read as text (--text-ids)" in said
     assert "text_ids=True" not in said
+
+
+@pytest.mark.parametrize("option", ["include", "exclude"])
+def test_an_item_that_no_request_offers_is_not_passed_over(scores: Path, option: str) -> None:
+    done = run(scores, "-k", 1, f"--{option}", "8", f"--{option}", "nobody")
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception).endswith(f"no request offers the {option}d item 'nobody'")
+    assert run(scores, "-k", 1, f"--{option}", "8").exit_code == 0
+
+
+def test_a_folder_and_an_empty_file_are_called_what_they_are(scores: Path) -> None:
+    empty = scores.with_name("empty.csv")
+    empty.touch()
+    assert str(run(empty, "-k", 1).exception) == f"{empty}: the file is empty"
+    assert str(run(scores.parent, "-k", 1).exception) == f"{scores.parent} is a folder; name a file in it"
+
+
+def test_a_card_of_nothing_is_refused_once(scores: Path) -> None:
+    done = run(scores, "-k", 0)
+    assert done.exit_code == 2
+    assert "equal to 1" in done.output

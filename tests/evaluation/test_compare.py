@@ -458,7 +458,7 @@ def test_on_a_world_the_headline_is_true_value_and_nobody_beats_the_optimum(tmp_
 
 
 def test_unknown_methods_are_refused_before_anything_runs(log: Dataset) -> None:
-    with pytest.raises(InputError, match="unknown method 'deeprnak'; there are random"):
+    with pytest.raises(InputError, match="unknown method 'deeprnak'; did you mean deeprank"):
         compare(log, ["deeprnak"])
     assert {"gattn", "pair-value", "least-seen"} <= set(method_names())
 

@@ -16,9 +16,30 @@ from typer.core import TyperGroup
 
 from exactk.errors import ExactKError
 
+ORDER = (
+    "demo",
+    "solve",
+    "data",
+    "train",
+    "evaluate",
+    "compare",
+    "recommend",
+    "score",
+    "export",
+    "serve",
+    "key",
+    "settings",
+)
+
 
 class Commands(TyperGroup):
     """All commands. Typer would end on Ctrl-C without a word, and fail where the reader of a pipe has gone."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order in which people need them."""
+        return sorted(
+            super().list_commands(ctx), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)
+        )
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
@@ -40,7 +61,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     name="exactk",
-    help="The best whole card: exactly K items, every pair of them allowed.",
+    help="The best whole card: exactly K items out of N candidates, every rule kept.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -60,7 +81,7 @@ def _show_version(value: bool) -> bool:
 @app.callback()
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_show_version, is_eager=True, help="Show the version and leave."
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     """Results go to stdout, talk and progress to stderr. Exit 0: fine, 1: our fault, 2: yours."""

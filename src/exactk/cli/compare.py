@@ -17,37 +17,47 @@ from exactk.cli.output import emit, emit_json, keep_json, plain, talk
 def compare(
     data: Path = typer.Argument(help="A dataset folder."),
     methods: list[str] = typer.Option(
-        [], "--method", help="One method, or module:function; may be repeated. All of them by default."
+        [],
+        "--method",
+        help="A method to run, or module:function for your own. May be repeated. By default all of them.",
     ),
     skip: list[str] = typer.Option([], "--skip", help="A method to leave out; may be repeated."),
     models: list[Path] = typer.Option(
         [],
         "--model",
-        help="A trained model to judge beside them; the table is left in it for the studio. May be repeated.",
+        help="A trained model to compare with the others. May be repeated. The studio then shows the table.",
     ),
     split: Literal["recorded", "random", "user", "time", "pair"] | None = typer.Option(
-        None, "--split", help="How to split; that of the models given, else as the folder has it."
+        None,
+        "--split",
+        help="How to split the log; by default as the given models, or else as recorded in the data.",
     ),
-    seeds: list[int] = typer.Option([0], "--seed", help="May be repeated."),
-    trials: int = typer.Option(4, "--trials", min=1, help="Settings each method may try."),
-    epochs: int = typer.Option(30, "--epochs", min=1, help="Of each trial, at most."),
+    seeds: list[int] = typer.Option(
+        [0], "--seed", help="Seed of the training. May be repeated: results are averaged."
+    ),
+    trials: int = typer.Option(4, "--trials", min=1, help="How many settings each method may try."),
+    epochs: int = typer.Option(30, "--epochs", min=1, help="Epochs of each trial, at most."),
     max_test: int = typer.Option(10_000, "--max-test", min=1, help="Test requests to judge on, at most."),
-    limit: float | None = typer.Option(None, "--limit", help="Seconds after which a method is given up."),
+    limit: float | None = typer.Option(None, "--limit", help="Give up a method after this many seconds."),
     out: Path | None = typer.Option(
-        None, "--out", help="Folder for results (runs/compare-DATA): run again, only what is missing is run."
+        None,
+        "--out",
+        help="Folder for results; run again, it runs only what is missing. [default: runs/compare-DATA]",
     ),
-    jobs: int | None = typer.Option(None, "--jobs", min=1, help="Processes; as many as cores by default."),
+    jobs: int | None = typer.Option(
+        None, "--jobs", min=1, help="How many methods to run at a time; as many as cores by default."
+    ),
     report_only: bool = typer.Option(
-        False, "--report", help="Fit nothing: report what earlier runs left in --out, and models given."
+        False, "--report", help="Train nothing: show what earlier runs left in --out."
     ),
     quick: bool = typer.Option(
-        False, "--quick", help="Few methods, few rows, a small budget; marked as such."
+        False, "--quick", help="Ten methods, few rows, a small budget: an indication, and marked as such."
     ),
-    plot: Path | None = typer.Option(None, "--plot", help="Value against latency, as PNG or SVG."),
-    keep: Path | None = typer.Option(None, "--keep", help="Keep the whole comparison in this JSON file."),
+    plot: Path | None = typer.Option(None, "--plot", help="Draw value against latency as PNG or SVG."),
+    keep: Path | None = typer.Option(None, "--keep", help="Write the whole comparison to this JSON file."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
-    """Fit every method on the same train split, tune on the same validation split, judge on the same test requests."""
+    """Compare our methods with what teams use instead: same training data, same tuning budget, same test requests."""
     from exactk.data.dataset import Dataset
     from exactk.evaluation import this_machine
     from exactk.evaluation.compare import Existing, methods_for
@@ -65,7 +75,7 @@ def compare(
             parts = dataset.split(known.by, known.seed, known.valid, known.test)  # type: ignore[arg-type]
             break
     folder = out or Path("runs") / f"compare-{data.resolve().name}{'-quick' * quick}"
-    talk(f"results are kept in {folder}: the same command resumes where it was stopped")
+    talk(f"results are in {folder}; after an interruption, the same command resumes")
     budget = QUICK if quick else Budget(trials=trials, epochs=epochs)
     found = run(
         parts, chosen, seeds=seeds, out=folder, jobs=jobs, budget=budget, quick=quick,

@@ -13,10 +13,14 @@ from exactk.cli.output import emit, emit_table, talk
 @app.command("demo")
 def demo(
     out: Path = typer.Option(Path("demo"), "--out", help="Folder for the world, the model and the plots."),
-    impressions: int = typer.Option(60_000, "--impressions", help="Logged cards of the world to learn from."),
-    only_requests: bool = typer.Option(False, "--only-requests", help="The embedded requests, no training."),
+    impressions: int = typer.Option(
+        60_000, "--impressions", help="How many logged cards of the world to learn from."
+    ),
+    only_requests: bool = typer.Option(
+        False, "--only-requests", help="Only solve the built-in requests: no world, no training."
+    ),
 ) -> None:
-    """Solve a few requests beside top-K and greedy, then train on a small world and judge cards by its truth."""
+    """See what exactk does: solve a few requests, train on a small simulated world, judge the cards by its truth."""
     _show_requests()
     if not only_requests:
         _tell_story(out, impressions)

@@ -39,32 +39,44 @@ Part = Literal["train", "valid", "test"]
 def train(
     data: Path = typer.Argument(help="A dataset folder (exactk data build)."),
     out: Path = typer.Option(..., "--out", help="The model folder to write."),
-    preset: str = typer.Option("best", "--preset", help="paper, best or tiny."),
+    preset: str = typer.Option(
+        "best",
+        "--preset",
+        help="A set of settings: best, paper, pair-value, guided, best-ids, large or tiny.",
+    ),
     config: Path | None = typer.Option(None, "--config", help="Settings as TOML, instead of a preset."),
-    overrides: list[str] = typer.Option([], "--set", help="One setting, as policy.beam=5; may be repeated."),
+    overrides: list[str] = typer.Option(
+        [], "--set", help="Change a setting: policy.beam=5. May be repeated."
+    ),
     rules: Path | None = typer.Option(
-        None, "--rules", help="Rules of every card, instead of the data's own."
+        None, "--rules", help="Rules that every card must keep (TOML or JSON), instead of those of the data."
     ),
     split: Split | None = typer.Option(
-        None, "--split", help="How to split; as recorded in the data, else random."
+        None, "--split", help="How to split the log; by default as recorded in the data, or else at random."
     ),
-    seed: int = typer.Option(0, "--seed", help="Of the split; training.seed is that of the training."),
+    seed: int = typer.Option(
+        0, "--seed", help="Seed of the split. The seed of the training is the setting training.seed."
+    ),
     run: Path | None = typer.Option(
-        None, "--run", help="Folder for checkpoints and curves (OUT.run by default)."
+        None, "--run", help="Folder for checkpoints and learning curves. [default: OUT.run]"
     ),
-    resume: bool = typer.Option(False, "--resume", help="Go on where an earlier run stopped."),
-    track: bool = typer.Option(False, "--track", help="TensorBoard and MLflow, where installed."),
+    resume: bool = typer.Option(False, "--resume", help="Resume an earlier run where it stopped."),
+    track: bool = typer.Option(
+        False, "--track", help="Write to TensorBoard and MLflow, if they are installed."
+    ),
     on_ray: bool = RAY,
     address: str | None = ADDRESS,
     workers: int = typer.Option(1, "--workers", help="Processes that train together, with --ray."),
     strict: bool = typer.Option(
-        False, "--strict", help="Exit 3, the model written all the same, if training learned nothing."
+        False,
+        "--strict",
+        help="Exit with status 3 if training learned nothing. The model is written all the same.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
-    """Train on the train split; the validation split decides when to stop. The test split is not touched.
+    """Train a model on the train split. The validation split decides which weights to keep; the test split is not read.
 
-    Started by torchrun, or with --ray, several processes train one model together.
+    With --ray, or when started by torchrun, several processes train one model together.
     """
     from exactk.data.dataset import Dataset
     from exactk.learning.calibrate import training_faults
@@ -111,17 +123,19 @@ def train(
 def evaluate(
     model: Path = typer.Argument(help="A model folder (exactk train)."),
     data: Path = typer.Argument(help="A dataset folder."),
-    part: Part = typer.Option("test", "--part", help="What to measure on."),
+    part: Part = typer.Option("test", "--part", help="The part of the log to measure on."),
     split: Split | None = typer.Option(
-        None, "--split", help="Another split than the one the model was trained on, which it remembers."
+        None,
+        "--split",
+        help="Split the log in another way than for training. By default the model remembers its split.",
     ),
-    seed: int = typer.Option(0, "--seed", help="Of that other split."),
-    keep: Path | None = typer.Option(None, "--keep", help="Add the figures, as a row, to this JSON file."),
+    seed: int = typer.Option(0, "--seed", help="Seed of that other split."),
+    keep: Path | None = typer.Option(None, "--keep", help="Add the figures as a row to this JSON file."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
-    """Measure a model: clicked items on the card, overlap with logged cards, whole ones; on a world, the true value.
+    """Measure a model on a log: clicked item on the card, overlap with logged cards, true value on a world.
 
-    Where the log holds propensities, what the model's cards would have earned is estimated off-policy, too.
+    If the log holds propensities, it also estimates what the model's cards would have earned.
     """
     import numpy as np
 
@@ -201,17 +215,20 @@ def split_of(
 def export(
     model: Path = typer.Argument(help="A model folder (exactk train)."),
     out: Path = typer.Option(..., "--out", help="The file to write."),
-    to: Literal["onnx"] = typer.Option("onnx", "--to", help="onnx: one graph."),
+    to: Literal["onnx"] = typer.Option("onnx", "--to", help="The format."),
     k: int | None = typer.Option(
-        None, "--k", "-k", help="Items on a card that a policy writes; the model's own by default."
+        None, "--k", "-k", help="How many items a card has, for a policy; the model's own by default."
     ),
     candidates: int = typer.Option(
-        64, "--candidates", help="N of a graph that weighs candidates; shorter lists are padded."
+        64,
+        "--candidates",
+        help="How many candidates the graph takes; shorter lists are padded. Not for a policy.",
     ),
 ) -> None:
-    """Write a trained model as one file for other runtimes: a policy decodes whole cards, a value weighs candidates.
+    """Write a trained model as one ONNX file for other runtimes.
 
-    A value's graph gives a score of each candidate and of every two; the best card under rules is solve's business.
+    The default model becomes a graph that scores each candidate and each pair; `exactk.solve` finds the best card from
+    these scores. A policy becomes a graph that writes whole cards.
     """
     from exactk.learning.onnx import export_onnx
     from exactk.learning.onnx_value import export_value

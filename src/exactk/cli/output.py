@@ -18,10 +18,12 @@ import typer
 from exactk.errors import InputError
 
 # Options that several commands share.
-RAY = typer.Option(False, "--ray", help="On a Ray cluster (extra `scale`).")
+RAY = typer.Option(False, "--ray", help="Run on a Ray cluster (needs the extra `scale`).")
 LOST = 3  # exit status where --strict was asked for: made, but of no use (much was lost, nothing was learned)
 ADDRESS = typer.Option(
-    None, "--address", help="Of the cluster; RAY_ADDRESS by default, else a local Ray starts and stops."
+    None,
+    "--address",
+    help="Address of the Ray cluster; by default RAY_ADDRESS, or else a local Ray for this run.",
 )
 
 

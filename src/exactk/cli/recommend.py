@@ -28,24 +28,29 @@ def recommend(
     requests: Path | None = typer.Option(
         None,
         "--requests",
-        help="Parquet, CSV or JSON lines: a row per candidate, or per request with lists; - or nothing: stdin.",
+        help="Parquet, CSV or JSON lines: a row per candidate, or a row per request with lists. Without it: stdin.",
     ),
     columns: list[str] = typer.Option(
-        [], "--map", help="our_column=your_column, as item_id=sku; may be repeated."
+        [], "--map", help="Say what your columns are called: item_id=sku. May be repeated."
     ),
-    k: int | None = typer.Option(None, "--k", "-k", help="Items on a card, where a request does not say."),
+    k: int | None = typer.Option(
+        None, "--k", "-k", help="How many items a card has, if the request does not say."
+    ),
     rules: Path | None = typer.Option(None, "--rules", help="Rules instead of the model's own."),
     relax: list[str] = typer.Option(
-        [], "--relax", help="A rule that may be lifted where no card exists, in order."
+        [],
+        "--relax",
+        help="A rule that may be dropped where no card exists; repeat it in the order to drop them.",
     ),
-    explain: bool = typer.Option(False, "--explain", help="Say for each item left out why it is."),
-    out: Path | None = typer.Option(None, "--out", help="Keep the cards in this file: .jsonl or .csv."),
+    explain: bool = typer.Option(False, "--explain", help="Say why each other item is not on the card."),
+    out: Path | None = typer.Option(None, "--out", help="Write the cards to this file: .jsonl or .csv."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
-    """Write a card for each request, under its request_id (or the number of its row).
+    """Let a trained model choose a card for each request.
 
-    A line of JSON may be a request, {"user_id": ..., "candidates": [...], "context": {...}, "k": 4, "include": [...]},
-    its candidates ids or objects with their columns. Columns bear the names they had in the log the model learned from.
+    Columns have the same names as in the log the model learned from. A line of JSON is a whole request:
+    {"user_id": ..., "candidates": [...], "context": {...}, "k": 4, "include": [...]}; candidates are ids, or objects
+    with their columns. An answer names its request by request_id, or by the number of its row.
     """
     from exactk.data.logs.request_rows import AskedColumns
     from exactk.problem.rules.constraints import load_rules

@@ -20,24 +20,29 @@ def score(
     ),
     out: Path = typer.Option(..., "--out", help="The folder of Parquet cards to write, or to resume."),
     columns: list[str] = typer.Option(
-        [], "--map", help="our_column=your_column, as user_id=uid; may be repeated."
+        [], "--map", help="Say what your columns are called: user_id=uid. May be repeated."
     ),
     candidates: Path | None = typer.Option(
-        None, "--candidates", help="A file of item ids, one a line, offered to every user."
+        None, "--candidates", help="A file with an item id per line: offer these to every user."
     ),
     k: int | None = typer.Option(
-        None, "--k", "-k", help="Items on a card, where a request does not say; the model's own by default."
+        None,
+        "--k",
+        "-k",
+        help="How many items a card has, if the request does not say; the model's own by default.",
     ),
     skip_bad: bool = typer.Option(
-        False, "--skip-bad", help="Count rows that cannot be used, and leave them out."
+        False, "--skip-bad", help="Leave out rows that cannot be used, and count them."
     ),
-    rows: int = typer.Option(65_536, "--rows", help="Rows of a part: what a killed job may have to redo."),
+    rows: int = typer.Option(
+        65_536, "--rows", help="Rows per part. An interrupted job loses one part at most."
+    ),
     on_ray: bool = RAY,
     address: str | None = ADDRESS,
     workers: int = typer.Option(1, "--workers", help="Processes that score, with --ray."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
-    """Write a card for every request, partition by partition; run it again and only what is missing is made."""
+    """Choose a card for every user of a large set of requests. After an interruption, the same command resumes."""
     from exactk.scale.cluster import Placement
     from exactk.scale.score import plain_candidates
     from exactk.scale.score import score as run
@@ -63,7 +68,7 @@ def score(
         emit_json(report.to_dict())
         return
     emit(
-        f"written: {out} ({report.requests:,} requests in {report.parts} parts, {report.parts_before} made before; "
+        f"written: {out} ({report.requests:,} requests; parts: {report.parts}, {report.parts_before} made before; "
         f"{report.requests_per_second:,.0f} a second, {report.megabytes_most:,.0f} MB at most)"
     )
     for line in column_lines(report.unread, report.missing, report.notes):

@@ -15,29 +15,33 @@ from exactk.errors import MissingExtraError
 @app.command("serve")
 def serve(
     model: Path | None = typer.Argument(
-        None, help="A model folder; without one, scores in and exact cards out."
+        None, help="A model folder. Without one, the service takes scores and returns exact cards."
     ),
-    host: str = typer.Option("127.0.0.1", "--host", help="Loopback unless told otherwise."),
-    port: int = typer.Option(8000, "--port"),
-    workers: int = typer.Option(1, "--workers", help="Processes; with --ray, replicas."),
+    host: str = typer.Option(
+        "127.0.0.1", "--host", help="The address to listen on; by default only this machine can connect."
+    ),
+    port: int = typer.Option(8000, "--port", help="The port to listen on."),
+    workers: int = typer.Option(1, "--workers", help="Processes that answer (with --ray: replicas)."),
     on_ray: bool = RAY,
     address: str | None = ADDRESS,
     dataset: Path | None = typer.Option(
-        None, "--data", help="A dataset folder whose requests the studio may show."
+        None, "--data", help="A dataset folder from which the studio can show requests."
     ),
     challenger: Path | None = typer.Option(
         None, "--challenger", help="A second model, for an A/B split by user."
     ),
-    share: float = typer.Option(0.5, "--share", help="Of users that the challenger serves."),
+    share: float = typer.Option(0.5, "--share", help="Share of users that the challenger serves."),
     log: Path | None = typer.Option(None, "--log", help="Folder for the log of impressions and feedback."),
     explore: float = typer.Option(
-        0.0, "--explore", help="Share of cards drawn from a shortlist, propensity logged."
+        0.0,
+        "--explore",
+        help="Share of cards drawn at random from the best eight, so that the log can judge other models.",
     ),
     keys: Path | None = typer.Option(
-        None, "--keys", help="File of hashed API keys, one a line (exactk key makes one)."
+        None, "--keys", help="A file with a hashed API key per line (exactk key makes one)."
     ),
 ) -> None:
-    """Serve until told to stop; the studio is at /, the API at /v1, its description at /openapi.json."""
+    """Answer over HTTP until stopped. The studio is at /, the API at /v1, its description at /openapi.json."""
     try:
         from exactk.serving.run import serve as run
     except ImportError as error:
@@ -61,7 +65,7 @@ def serve(
 
 @app.command("key")
 def key() -> None:
-    """Make an API key: hand the first line to the client, keep the second in the service's key file."""
+    """Make an API key. Give the first line to the client; put the second into the file for `serve --keys`."""
     from exactk.serving.http.security import new_key
 
     for line in new_key():

@@ -12,12 +12,12 @@ from exactk.cli.output import emit, emit_json
 
 @app.command("settings")
 def settings(
-    preset: str | None = typer.Option(None, "--preset", help="Show what this preset changes, and only that."),
+    preset: str | None = typer.Option(None, "--preset", help="Show only what this preset changes."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
     """List the settings of training, of `compare`, of the simulated world and of the service.
 
-    Those of training are given to `exactk train` as --set policy.beam=5 or as TOML; the others by options of their own.
+    Give those of training to `exactk train` as --set policy.beam=5 or as TOML; the others have options of their own.
     """
     rows = listed(preset)
     if as_json:

@@ -24,32 +24,39 @@ SHOWN = 20
 @app.command("solve")
 def solve(
     file: Path = typer.Argument(
-        help="CSV or Parquet with one row per candidate (request_id, item_id, score, attributes), or JSON lines."
+        help="CSV, Parquet or JSON lines with a row for each candidate: item_id, score, any columns that rules read, "
+        "and request_id if there is more than one request."
     ),
-    k: int = typer.Option(..., "--k", "-k", help="Items on a card."),
+    k: int = typer.Option(..., "--k", "-k", min=1, help="How many items a card has."),
     rules: Path | None = typer.Option(None, "--rules", help="Rules as TOML or JSON."),
     score: str = typer.Option("score", "--score", help="The column that holds the scores."),
-    include: list[str] = typer.Option([], "--include", help="An item that must be on every card."),
-    exclude: list[str] = typer.Option([], "--exclude", help="An item that must be on none."),
+    include: list[str] = typer.Option(
+        [], "--include", help="An item that must be on the card; may be repeated."
+    ),
+    exclude: list[str] = typer.Option(
+        [], "--exclude", help="An item that must not be on the card; may be repeated."
+    ),
     relax: list[str] = typer.Option(
-        [], "--relax", help="A rule that may be lifted where no card exists, in order."
+        [],
+        "--relax",
+        help="A rule that may be dropped where no card exists; repeat it in the order to drop them.",
     ),
-    best: int = typer.Option(1, "--best", min=1, help="How many cards per request, best first."),
+    best: int = typer.Option(1, "--best", min=1, help="How many cards to find for each request, best first."),
     time_limit: float | None = typer.Option(
-        None, "--time-limit", help="Seconds per request; then the best so far."
+        None, "--time-limit", help="Seconds per request; after that, the best card so far."
     ),
-    explain: bool = typer.Option(False, "--explain", help="Say for each item left out why it is."),
-    out: Path | None = typer.Option(None, "--out", help="Keep the cards in this file: .jsonl or .csv."),
+    explain: bool = typer.Option(False, "--explain", help="Say why each other item is not on the card."),
+    out: Path | None = typer.Option(None, "--out", help="Write the cards to this file: .jsonl or .csv."),
     text_ids: bool = typer.Option(
         False,
         "--text-ids",
-        help="Read all ids as text; in CSV they are numbers where all are written as such.",
+        help="Read all ids as text. Without it, ids in CSV are numbers if all of them are written as numbers.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
 ) -> None:
-    """Find the best valid card of exactly K items for each request, with proof.
+    """Find the best valid card of exactly K items for each request, and prove that it is the best.
 
-    Requests without a valid card are reported with what blocks them; the others are still solved, and the exit is 2.
+    For a request without a valid card, the output says what blocks it, and the exit status is 2. All others are solved.
     """
     from exactk.problem.rules.constraints import load_rules
     from exactk.problem.solving_file import solve_file

@@ -5,6 +5,7 @@ Knows no method by itself: names lead to the rivals' room and to our own two, ea
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import tempfile
@@ -186,7 +187,10 @@ def _place(name: str) -> str:
         return f"exactk.rivals.{RIVALS[name]}"
     if ":" in name:
         return name
-    raise InputError(f"unknown method {name!r}; there are {', '.join(method_names())}, or module:function")
+    known = method_names()
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ";"
+    raise InputError(f"unknown method {name!r}{hint} there are {', '.join(known)}, or module:function")
 
 
 def _thinned(view: Dataset, most: int) -> Dataset:

@@ -5,7 +5,6 @@ Knows graph and presence, not caps, pins or exact look-ahead: `found` says where
 
 from __future__ import annotations
 
-import os
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from exactk.atomic import atomic_file
 from exactk.errors import ConfigError
 from exactk.learning.phases import Models
 from exactk.models.gattn import EncodedRequests, State
@@ -175,17 +175,14 @@ def export_onnx(model: Any, path: Path | str, card_size: int | None = None) -> P
     axes |= {name: {0: "batch", 1: "candidates"} for name in ("item", "item_features", "present")}
     axes["graph"] = {0: "batch", 1: "candidates", 2: "candidates"}
     outputs = ["card", "log_prob", "found"]
-    path = Path(path)
-    part = path.with_name(path.name + ".part")
-    with torch.no_grad(), warnings.catch_warnings():
+    with atomic_file(path) as part, torch.no_grad(), warnings.catch_warnings():
         # The older exporter traces this graph in seconds. What it warns of (sizes as constants) is meant.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module, example, str(part), input_names=list(module.names), output_names=outputs,
             dynamic_axes={name: axes[name] for name in (*module.names, *outputs)}, opset_version=OPSET, dynamo=False,
         )  # fmt: skip
-    os.replace(part, path)
-    return path
+    return Path(path)
 
 
 def of_recommender(recommender: Any, card_size: int | None) -> tuple[Policy, int]:

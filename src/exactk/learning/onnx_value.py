@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from exactk.atomic import atomic_file
 from exactk.data.requests.request import Request
 from exactk.errors import ConfigError
 from exactk.learning.phases import Models
@@ -67,16 +67,13 @@ def export_value(recommender: Any, path: Path | str, num_candidates: int) -> Pat
     example = TensorBatch.of(fitted.builder.batch([request, request]))
     graph = ValueGraph(value.eval(), example).eval()
     batch = torch.export.Dim("batch")
-    path = Path(path)
-    part = path.with_name(path.name + ".part")
-    with torch.no_grad(), _quiet():
+    with atomic_file(path) as part, torch.no_grad(), _quiet():
         torch.onnx.export(
             graph, tuple(example.named()[name] for name in graph.names), str(part), input_names=list(graph.names),
             output_names=list(OUTPUTS), opset_version=OPSET, dynamo=True, external_data=False,
             dynamic_shapes={"given": tuple({0: batch} for _ in graph.names)},
         )  # fmt: skip
-    os.replace(part, path)
-    return path
+    return Path(path)
 
 
 def value_inputs(batch: Batch, num_candidates: int) -> dict[str, np.ndarray]:

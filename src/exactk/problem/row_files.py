@@ -37,6 +37,8 @@ def scored_rows(path: Path, progress: Progress = lambda _: None, text_ids: bool 
     if all of them are written as such (42 or 42.0, not 042), else text; `text_ids` makes ids text in every file.
     """
     readers = {".csv": _csv_rows, ".parquet": _parquet_rows, ".jsonl": _json_rows, ".ndjson": _json_rows}
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file in it")
     if path.suffix not in readers:
         raise InputError(
             f"{path}: cannot read {path.suffix or 'a file without suffix'}; use {', '.join(readers)}"
@@ -119,6 +121,8 @@ def _refuse_twins(path: Path) -> None:
     """Refuse a header that names a column twice: one of the two would be lost."""
     import csv
 
+    if path.is_file() and path.stat().st_size == 0:
+        raise DataError(f"{path}: the file is empty")
     with path.open(encoding="utf-8-sig", newline="") as text:
         try:
             header = next(csv.reader(text), [])

@@ -61,13 +61,24 @@ def solve_file(
     text_ids: bool = False,
     **settings: Any,
 ) -> Iterator[Solved]:
-    """Solve a CSV, JSON lines or Parquet file; `settings` go to `solve`. A request without a card ends nothing.
+    """Solve a CSV, JSON lines or Parquet file; `settings` go to `solve`. A request without a card ends nothing; an
+    item to include or exclude that no request offers is an error, said at the end.
 
     `progress` is called with how many bytes of the file have been read. `text_ids` as in `scored_rows`.
     """
+    wished = {name: {str(item) for item in settings.get(name, ())} for name in ("include", "exclude")}
     requests = read_requests(path, score, progress, text_ids)
     while chunk := list(islice(requests, REQUESTS_AT_ONCE)):
         yield from solve_chunk(chunk, k, constraints, score, **settings)
+        offered = (
+            {str(item) for request in chunk for item in request.columns["item_id"]}
+            if any(wished.values())
+            else set()
+        )
+        wished = {name: items - offered for name, items in wished.items()}
+    for name, items in wished.items():
+        if items:
+            raise InputError(f"{path}: no request offers the {name}d item {min(items)!r}")
 
 
 def solve_chunk(

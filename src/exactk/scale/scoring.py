@@ -6,6 +6,7 @@ Knows no cluster: `score.py` runs it here or has Ray place it. The same part giv
 from __future__ import annotations
 
 import json
+import resource
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -249,11 +250,14 @@ class BadRowError(DataError):
     def __init__(self, problem: Mapping[str, Any]) -> None:
         super().__init__(
             f"{problem['file']}: row {problem['row']}: {problem['reason']}; "
-            "mend it, or have such rows counted and left out (skip_bad=True)"
+            "correct it, or count and leave out such rows (skip_bad=True)"
         )
 
 
 def resident_megabytes() -> float:
     """Memory of this process that is in use now."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096 / 2**20
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096 / 2**20
+    except FileNotFoundError:  # macOS tells the most there ever was
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

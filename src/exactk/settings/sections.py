@@ -15,6 +15,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args,
 from exactk.errors import ConfigError
 
 Number = int | float
+_KINDS: dict[Any, str] = {
+    int: "whole number", float: "number", bool: "true or false", Path: "path", str: "text",
+}  # fmt: skip
 Group = TypeVar("Group", bound="Section")
 
 
@@ -124,10 +127,9 @@ def options(kind: Any) -> tuple[Any, bool]:
 def in_words(kind: Any) -> str:
     """What values a setting of this type takes."""
     kind, optional = options(kind)
-    words = {int: "whole number", float: "number", bool: "true or false", Path: "path", str: "text"}
     one_of = get_origin(kind) is Literal
     return (
-        " or ".join(get_args(kind)) if one_of else words.get(kind, "list of texts")
+        " or ".join(get_args(kind)) if one_of else _KINDS.get(kind, "list of texts")
     ) + " or none" * optional
 
 
@@ -154,7 +156,7 @@ def checked(name: str, value: Any, kind: Any) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)) or value != value:
-        raise ConfigError(f"setting {name} must be {kind.__name__}, got {value!r}")
+        raise ConfigError(f"setting {name} must be a {_KINDS.get(kind, kind.__name__)}, got {value!r}")
     return value
 
 
@@ -171,7 +173,9 @@ def parsed(name: str, text: str, kind: Any) -> Any:
         try:
             return kind(text)
         except ValueError:
-            raise ConfigError(f"setting {name} must be {kind.__name__}, got {text!r}") from None
+            raise ConfigError(
+                f"setting {name} must be a {_KINDS.get(kind, kind.__name__)}, got {text!r}"
+            ) from None
     if get_origin(kind) is Literal:
         return text
     raise ConfigError(f"setting {name} is a group of settings; set one of its members, as in {name}.x=...")
