@@ -39,7 +39,7 @@ wheels: $(STAMP)
 	build/tried/bin/exactk --version
 	build/tried/bin/python examples/brief.py
 
-# Known holes in what we install: one fails the check; without the network it says that nothing was looked up.
+# Known vulnerabilities of what we install: one fails the check. Without the network it says that nothing was looked up.
 audit: $(STAMP)
 	$(BIN)/python scripts/audit.py
 

@@ -1,7 +1,7 @@
-"""A card brief from a real shelf, written in eight lines and solved exactly: `python examples/brief.py`.
+"""The brief of a shelf, written in eight lines and solved exactly: `python examples/brief.py`.
 
-Four items: a hero in the first place and no sponsored one there, two of a brand at most, one on sale at least, exactly
-one sponsored, 200 in total, three categories at least, and rather no two of one colour.
+Four items: a hero in the first place and nothing sponsored there, at most two of a brand, at least one on sale, exactly
+one sponsored, at most 200 in total, at least three categories, and preferably no two of one colour.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BRIEF = [
 
 
 def shelf(num_items: int = 60) -> dict[str, list[object]]:
-    """Made-up items; a frame of pandas, polars or Arrow would do as well."""
+    """Made-up items; a pandas, polars or Arrow frame would do as well."""
     chance = random.Random(7)
     items: dict[str, list[object]] = {
         "item_id": [f"item-{n}" for n in range(num_items)],

@@ -1,4 +1,4 @@
-"""`make check`'s look for known holes in what we install: a hole fails, a database out of reach is said aloud.
+"""Looks up known vulnerabilities of what we install, for `make check`: one fails it; without the database it says so.
 
 Knows only pip-audit's JSON. pip-audit itself calls it a success when it could not look anything up.
 """
@@ -44,7 +44,7 @@ def verdict(packages: list[dict[str, Any]] | None) -> tuple[int, str]:
     """The exit status and what to say.
 
     >>> verdict([{"name": "a", "version": "1", "vulns": []}, {"name": "b", "skip_reason": "?"}])
-    (0, 'audit: no known hole in 1 package; 1 could not be looked up: b')
+    (0, 'audit: no known vulnerability in 1 package; 1 could not be looked up: b')
     """
     if not packages or all("skip_reason" in each for each in packages):
         return (
@@ -55,14 +55,16 @@ def verdict(packages: list[dict[str, Any]] | None) -> tuple[int, str]:
     if holes:
         lines = [
             f"  {each['name']} {each['version']}: {hole['id']}, "
-            f"mended in {', '.join(hole['fix_versions']) or 'nothing yet'}"
+            f"fixed in {', '.join(hole['fix_versions']) or 'nothing yet'}"
             for each, hole in holes
         ]
-        return 1, "\n".join([f"audit: {len(holes)} known hole(s)", *lines])
+        return 1, "\n".join(
+            [f"audit: {len(holes)} known vulnerabilit{'y' if len(holes) == 1 else 'ies'}", *lines]
+        )
     skipped = [each["name"] for each in packages if "skip_reason" in each]
     num = len(packages) - len(skipped)
     missing = f"; {len(skipped)} could not be looked up: {', '.join(skipped)}" if skipped else ""
-    return 0, f"audit: no known hole in {num} package{'' if num == 1 else 's'}{missing}"
+    return 0, f"audit: no known vulnerability in {num} package{'' if num == 1 else 's'}{missing}"
 
 
 def main() -> None:

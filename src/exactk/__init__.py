@@ -1,4 +1,4 @@
-"""exactk: the best whole card, exactly K items out of N candidates, every pair of them allowed."""
+"""exactk: the best whole card, exactly K items out of N candidates, every rule kept."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         InfeasibleError,
         InputError,
         MissingExtraError,
+        OutOfTimeError,
     )
     from exactk.evaluation.compare import baselines, compare
     from exactk.problem.rules.constraints import (
@@ -62,6 +63,7 @@ _ROOMS = {
         "InfeasibleError",
         "InputError",
         "MissingExtraError",
+        "OutOfTimeError",
     ],
     "exactk.evaluation.compare": ["baselines", "compare"],
     "exactk.problem.rules.constraints": [
@@ -107,6 +109,7 @@ __all__ = [
     "MinimumDistance",
     "MinimumGap",
     "MissingExtraError",
+    "OutOfTimeError",
     "Prefer",
     "Recommender",
     "Request",

@@ -32,7 +32,7 @@ class InfeasibleError(ExactKError):
 
 
 class OutOfTimeError(ExactKError):
-    """The time given ran out before a part of the answer that cannot be left out was finished; it names the part."""
+    """The time limit passed before there was any card, or a proof that none exists; the message names the part."""
 
 
 class ConfigError(ExactKError, ValueError):

@@ -67,9 +67,9 @@ class Recommender:
     ) -> Recommender:
         """Train on `train`; `valid` decides when to stop, which weights to keep and how to calibrate.
 
-        With a folder, checkpoints and metrics.jsonl go there, and `resume=True` goes on after a kill or Ctrl-C as if
-        nothing had happened. `show`: a progress bar on stderr. `track`: TensorBoard and MLflow, if installed.
-        Started by torchrun (or on Ray), the processes train one model together, each on its share of every batch.
+        With a folder, checkpoints and metrics.jsonl go there, and `resume=True` resumes after a kill or Ctrl-C as if
+        nothing had happened. `show` draws a progress bar on stderr; `track` writes to TensorBoard and MLflow, if
+        they are installed. If torchrun or Ray started the process, all processes train one model together.
         """
         phases, progress, joined = _learning()
         train, valid = self._under_rules(train), None if valid is None else self._under_rules(valid)
@@ -117,13 +117,12 @@ class Recommender:
         explain: bool = False,
         prove_seconds: float = 0.0,
     ) -> Card:
-        """The card of k candidates for one user, by external ids; unknown users and items are no error.
+        """Choose the card of k candidates for one user, all by their ids. Unknown users and items are no error.
 
-        The candidates are ids; mappings {"item_id": ..., "price": ...} with what else is known of them, by the names
-        of the log; or a pandas, polars or Arrow frame with a column item_id, whose columns of context are read as
-        context. The context is what is true of the request, {"device": "phone"}; columns of users may stand there,
-        too. What is not sent is missing, a value of its own, or as the catalogue has it; `unread` tells which names
-        nobody reads.
+        Candidates are ids; or mappings {"item_id": ..., "price": ...} with columns named as in the log; or a pandas,
+        polars or Arrow frame with a column item_id (its columns of context count as context). The context holds
+        columns of the request, {"device": "phone"}, and may hold columns of the user. A column that is not sent is
+        taken from the catalogue, or counts as missing. `unread` says which names nobody reads.
 
         `value` is the calibrated click probability, `bound` what no valid card exceeds (infinite: unknown).
         constraints: other rules for this request; include, exclude: ids that must, must not be chosen; relax: rules
@@ -148,7 +147,7 @@ class Recommender:
         return card
 
     def unread(self, candidates: Any, context: Mapping[str, Any] | None = None) -> list[str]:
-        """Which of the names sent neither the model nor its rules read: perhaps one is misspelt."""
+        """The names you send that neither the model nor its rules read; perhaps one is misspelt."""
         builder, fields = self.fitted.builder, self.fitted.constraints.fields
         if is_frame(candidates):
             own = ("request_id", "user_id", *builder.context_names)
@@ -217,15 +216,15 @@ class Recommender:
         infeasible: Literal["raise", "return"] = "raise",
         prove_seconds: float = 0.0,
     ) -> Any:
-        """Cards of many requests, each as if asked alone.
+        """Choose cards for many requests, the same as for each of them alone.
 
-        Requests are a list of `Request`, for a list of cards; or a pandas, polars or Arrow frame, for a frame of the
-        same kind with a row for each request, joined by its `request_id`: card, value, bound, relaxed, problem. The
-        frame has one row per candidate (request_id, item_id and any columns of the log; rows of a request together),
-        or one per request with lists.
+        From a list of `Request` you get a list of cards. From a pandas, polars or Arrow frame you get a frame of the
+        same kind with a row for each request: request_id, card, value, bound, relaxed, problem. The frame you give has
+        one row per candidate (request_id, item_id and any columns of the log; rows of a request together), or one row
+        per request with lists.
 
-        "return" puts the InfeasibleError of a request that has no card, or the InputError of one that cannot be used,
-        in the place of its card; in a frame, its message under `problem`.
+        With infeasible="return", the InfeasibleError of a request without a card, or the InputError of a bad request,
+        takes the place of its card; in a frame, the column `problem` has its message.
         """
         fitted = self.fitted
         rules = fitted.constraints if constraints is None else Constraints.of(constraints)
@@ -253,10 +252,10 @@ class Recommender:
         return self.decider.decide(batch, prove_seconds=prove_seconds)
 
     def evaluate(self, test: Dataset, batch_size: int = 512, judge: Judge | None = None) -> dict[str, float]:
-        """Clicked items on the card, overlap with clicked cards, whole ones recovered, mean estimated value, the share
-        of valid cards; what a judge adds.
+        """Measure clicked items on the card, overlap with clicked cards, whole cards found, mean estimated value, the
+        share of valid cards, and what a judge adds.
 
-        Requests without any valid card are counted as `infeasible` and left out of the rest.
+        Requests without any valid card count as `infeasible` and are left out of the other figures.
         """
         test = self._under_rules(test)
         parts: dict[str, list[np.ndarray]] = {}
@@ -285,7 +284,7 @@ class Recommender:
 
     @property
     def fitted(self) -> model_folder.TrainedModel:
-        """What training left; asking before training is an error."""
+        """The trained model; asking for it before training is an error."""
         if self._fitted is None:
             raise NotFittedError(
                 "this recommender has learned nothing yet: call fit, or Recommender.load a saved one"
@@ -294,7 +293,7 @@ class Recommender:
 
     @property
     def decider(self) -> Decider:
-        """The model and its search, as compared with all other recommenders: `decider.recommend(batch)`."""
+        """The model with its search: `decider.recommend(batch)`."""
         assert self.fitted is not None
         assert self._decider is not None
         return self._decider

@@ -15,9 +15,10 @@ from exactk.settings.presets import PRESETS
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md"
 BEGINNING = """# Settings
 
-Made by `python -m exactk_lab.settings_page` from what `exactk settings` prints. Those of training are given as
-`exactk train --set policy.beam=5`, as TOML with `--config`, or as an `exactk.Config`; the others are options of
-`exactk compare`, `exactk data build world` and `exactk serve`. An unknown name and a value out of range are refused.
+These are all settings, as `exactk settings` prints them. Give those of training as `exactk train --set policy.beam=5`,
+as TOML with `--config`, or as an `exactk.Config`. The others are options of `exactk compare`, `exactk data build world`
+and `exactk serve`. exactk refuses an unknown name and a value out of range. (`python -m exactk_lab.settings_page` makes
+this page.)
 """
 TITLES = {
     "": "The model",

@@ -45,7 +45,7 @@ def train(place: Path, log: list[dict[str, Any]], *more: str) -> Result:
 def test_a_policy_taught_clicked_items_that_no_row_names(tmp_path: Path) -> None:
     told = train(tmp_path, rows(plain_to_see=True), "--preset", "best-ids", *SMALL, "--strict")
     last = told.stdout.strip().splitlines()[-1]
-    assert last.startswith("WARNING: the loss of the policy stood at 0.0000")
+    assert last.startswith("WARNING: the loss of the policy was 0.0000")
     assert told.exit_code == 3
     assert (tmp_path / "model" / "config.json").is_file()
 

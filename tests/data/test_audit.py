@@ -1,4 +1,4 @@
-"""The audit of dependencies: a known hole fails the check, a silent database is not taken for a clean one."""
+"""The audit of dependencies: a known vulnerability fails the check, a silent database is not taken for a clean one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_hole_fails_and_names_the_version_that_mends_it(audit: Any) -> None:
         {"name": "fine", "version": "3", "vulns": []},
         {"name": "holed", "version": "1.1", "vulns": [hole]},
     ]
-    assert audit.verdict(told) == (1, "audit: 1 known hole(s)\n  holed 1.1: PYSEC-1, mended in 1.2")
+    assert audit.verdict(told) == (1, "audit: 1 known vulnerability\n  holed 1.1: PYSEC-1, fixed in 1.2")
 
 
 @pytest.mark.parametrize("told", [None, [], [{"name": "a", "skip_reason": "not found"}]])
@@ -39,4 +39,7 @@ def test_when_nothing_could_be_looked_up_it_says_so_and_goes_on(audit: Any, told
 
 def test_packages_that_were_skipped_are_named(audit: Any) -> None:
     told = [{"name": "fine", "version": "3", "vulns": []}, {"name": "odd", "skip_reason": "not found"}]
-    assert audit.verdict(told) == (0, "audit: no known hole in 1 package; 1 could not be looked up: odd")
+    assert audit.verdict(told) == (
+        0,
+        "audit: no known vulnerability in 1 package; 1 could not be looked up: odd",
+    )

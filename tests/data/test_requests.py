@@ -131,7 +131,7 @@ def test_wrong_requests_are_refused_in_words(small: Dataset) -> None:
     request, vocabulary = Request("u", ("a", "b", "c"), 2), small.vocabulary()
     for change, message in (
         ({"candidates": ("a", "a")}, "twice"),
-        ({"candidates": (1, 2)}, "item ids of this model are of type str, got 1"),
+        ({"candidates": (1, 2)}, "item ids of this model are text, got 1"),
         ({"k": 4}, "cannot be made of 3"),
         ({"include": ("z",)}, "not among the candidates"),
         ({"user_features": (1.0, 2.0)}, "user_features must be 1 numbers"),

@@ -129,7 +129,7 @@ def test_single_lookups_agree_with_columns_and_refuse_the_wrong_type(tmp_path: P
     assert vocabulary.item_index(wanted) == vocabulary.index_items(pa.array(wanted)).tolist()
     assert vocabulary.user_index(np.int64(3)) == vocabulary.index_users(pa.array([3]))[0] > 0
     assert vocabulary.user_index(None) == 0
-    with pytest.raises(InputError, match="user ids of this model are of type int, got '3'"):
+    with pytest.raises(InputError, match="user ids of this model are whole numbers, got '3'"):
         vocabulary.user_index("3")
 
 

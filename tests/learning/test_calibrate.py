@@ -93,8 +93,8 @@ def reported(*losses: float, auc: float | None = None) -> list[dict[str, Any]]:
 
 
 def test_a_loss_that_never_moved_is_named() -> None:
-    assert "stood at 0.0000" in training_faults(reported(0.0, 0.0, 0.0), 0, 0.0)[0]
-    assert "stood at 0.6931" in training_faults(reported(0.6931, 0.6931), 0, 0.0)[0]
+    assert "was 0.0000" in training_faults(reported(0.0, 0.0, 0.0), 0, 0.0)[0]
+    assert "was 0.6931" in training_faults(reported(0.6931, 0.6931), 0, 0.0)[0]
     assert training_faults(reported(0.6931, 0.6921), 0, 0.0) == []
 
 

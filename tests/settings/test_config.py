@@ -99,7 +99,7 @@ def test_unknown_names_in_a_mapping_are_refused_too() -> None:
         Config.from_dict({"policy": {"widht": 64}})
     with pytest.raises(ConfigError, match="policy is a group of settings, got 3"):
         Config.from_dict({"policy": 3})
-    with pytest.raises(ConfigError, match="must be bool, got 1"):
+    with pytest.raises(ConfigError, match="policy_sampling must be true or false, got 1"):
         Config.from_dict({"training": {"policy_sampling": 1}})
 
 

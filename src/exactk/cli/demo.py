@@ -45,7 +45,7 @@ def _tell_story(out: Path, impressions: int) -> None:
 
     out.mkdir(parents=True, exist_ok=True)
     story = tell(out, talk, impressions)
-    emit("\nA world whose truth is known: what cards are really worth, on a day nobody trained on.")
+    emit("\nA simulated world: what cards are really worth, on a day that was not used for training.")
     emit_table(
         ("method", "true click probability", "share of the optimum"),
         [("the optimum", story.optimum, "100%")]
@@ -53,7 +53,7 @@ def _tell_story(out: Path, impressions: int) -> None:
     )
     shown = story.explained
     emit(
-        f"One card, for user {shown.user_id}: truly worth {shown.value:.3f}, the best possible {shown.optimum:.3f}."
+        f"One card, for user {shown.user_id}: true value {shown.value:.3f}, best possible {shown.optimum:.3f}."
     )
     for item in shown.card.items:
         emit(f"  {shown.titles[item]}")
@@ -61,4 +61,6 @@ def _tell_story(out: Path, impressions: int) -> None:
         emit(f"  why not {shown.titles[reason.item]!r}: {str(reason).partition(': ')[2]}")
     for path in draw(story, out):
         talk(f"written: {path}")
-    emit(f"Next: exactk compare {out / 'world'} --quick, or exactk serve {out / 'model'} and open the page.")
+    emit(
+        f"Next: exactk compare {out / 'world'} --quick, or exactk serve {out / 'model'} and open its address."
+    )

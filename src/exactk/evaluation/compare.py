@@ -88,7 +88,7 @@ class Parts(NamedTuple):
 def baselines(
     train: Dataset, names: Sequence[str] = ("popularity", "mf-softmax", "deeprank"), budget: Budget = QUICK
 ) -> list[Existing]:
-    """A few rivals fitted here and now, to stand beside a recommender in `compare(test, [rec, *baselines(train)])`."""
+    """Train a few rivals in this process, to compare with a recommender: `compare(test, [rec, *baselines(train)])`."""
     tenth = np.arange(len(train)) % 10 == 9
     learn, valid = Logs.of(train.take(~tenth), train.take(tenth))
     return [
@@ -112,13 +112,13 @@ def compare(
     tell: Tell | None = None,
     run: bool = True,
 ) -> Comparison:
-    """Fit `methods` (all of them by default) on train, tune on valid, judge on at most `max_test` test requests.
+    """Train `methods` (by default all) on train, tune them on valid, judge them on at most `max_test` test requests.
 
-    A method is a name of `method_names()`, `module:function` of a fit(train, valid, budget), or a recommender that is
-    fitted already; with fitted ones only, a Dataset is taken as the test part itself. Results are kept in `out`, one
-    file per method and seed: called again with the same folder, only what is missing is run. A method that fails
-    is listed with its reason. `quick`: few methods, few rows, a small budget. Without `run` nothing is fitted: what
-    earlier runs left in `out` is reported, and which of it was made by other code or settings than now.
+    A method is a name from `method_names()`, `module:function` for a function fit(train, valid, budget), or a fitted
+    recommender. If all methods are fitted, a Dataset is taken as the test part itself. `out` keeps the results, one
+    file per method and seed: a second call with the same folder runs only what is missing. A method that fails is
+    listed with its reason. `quick` means few methods, few rows and a small budget. With `run=False` nothing is
+    trained: the table shows what earlier runs left in `out`, and which rows other code or settings made.
     """
     say = tell or _to_stderr
     budget = budget or (QUICK if quick else Budget())

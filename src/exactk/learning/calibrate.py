@@ -100,7 +100,7 @@ def training_faults(history: Sequence[Figures], num_valid: int, share_clicked: f
     """
     judged = [figures["auc"] for figures in history if figures["event"] == "calibrated"]
     faults = [
-        f"on validation, cards that were clicked are told from others no better than by chance (AUC {auc:.3f} "
+        f"on validation, the model tells clicked cards from others no better than by chance (AUC {auc:.3f} "
         f"on {num_valid:,} cards)"
         for auc in judged
         if not _better_than_chance(auc, num_valid, share_clicked)
@@ -109,7 +109,7 @@ def training_faults(history: Sequence[Figures], num_valid: int, share_clicked: f
         told = [f["loss"] for f in history if f["task"] == task and f["event"] == "train"]
         if told and _never_moved(told):
             faults.append(
-                f"the loss of the {task} stood at {told[0]:.4f} from the first step to the last: the log does not "
+                f"the loss of the {task} was {told[0]:.4f} from the first step to the last: the log does not "
                 "hold what it is trained on (clicks that differ, a clicked item where training.target=clicked)"
             )
     return faults

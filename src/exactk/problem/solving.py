@@ -52,12 +52,13 @@ class Broken(NamedTuple):
 
 @dataclass(frozen=True)
 class Card:
-    """Exactly k items that keep every rule. A card is a set; its items stand in the order in which they were offered,
-    or, under rules on places (`Slots`), in the order of their places.
+    """Exactly k items that keep every rule.
 
-    `bound` is proven: no valid card is worth more. `optimal` says that it is reached. `relaxed` names the rules that
-    were let go, `broken` the preferences the card breaks (`value` is less what that costs), `reasons` say why each
-    other candidate is not in (with `explain=True`).
+    A card is a set: its items come in the order in which you offered them, or, with `Slots`, by their places.
+
+    No valid card is worth more than `bound`; this is proven. `optimal`: `value` reaches it. `relaxed` names the
+    rules that were dropped. `broken` names the preferences that the card breaks, how often, and the cost, which is
+    already subtracted in `value`. `reasons` say why each other candidate is not on the card (with `explain=True`).
     """
 
     items: tuple[Any, ...]
@@ -202,23 +203,25 @@ def solve(
     n: int = 1,
     infeasible: Literal["raise", "return"] = "raise",
 ) -> Any:
-    """The card of k candidates with the largest sum of scores (and pair scores) that all rules allow.
+    """Find the card of k candidates with the largest sum of scores (and pair scores) that keeps all rules.
 
-    One request (N scores, or the name of a column of `items`) gives a `Card`. [B, N] scores, or items with a
-    `request_id` column, give a tuple of them. With n > 1 each is a tuple of the n best cards, best first.
+    For one request, give N scores, or the name of a column of `items`; the result is a `Card`. For a batch, give [B, N]
+    scores, or items with a column `request_id`; the result is a tuple of cards. With n > 1 you get a tuple of the n
+    best cards, best first, in the place of each card.
 
-    items:       attributes that rules read: a pandas, polars or Arrow frame, columns by name, a list of rows;
-                 `item_id` names the candidates (their positions do where it is missing)
-    constraints: rules: `TitleDistance(0.5) & Distinct("brand")`
-    allowed:     a ready [N, N] matrix, True = may share a card
-    include:     ids that must be chosen; for a batch one list per request (or by request id)
-    exclude:     ids that must not be
-    relax:       rules, their names or types, that may be let go in this order where no card exists otherwise
-    explain:     also say why each other candidate is not in the card
-    time_limit:  seconds per request, for all of the answer; then the best card so far, with its proven bound, and
-                 reasons that say what was not finished (an OutOfTimeError where there is no card yet)
-    infeasible:  "return" puts the InfeasibleError (or OutOfTimeError) in the place of the card instead of raising it;
-                 in a batch also the InputError of a request that cannot be used, so that the others get their cards
+    items:       the columns that rules read: a pandas, polars or Arrow frame, a mapping of columns, or a list of rows;
+                 `item_id` names the candidates (without it, their positions do)
+    constraints: the rules: `TitleDistance(0.5) & Distinct("brand")`
+    pair_scores: an [N, N] matrix (for a batch [B, N, N]): what two items together add to the value of a card
+    allowed:     an [N, N] matrix: True where two candidates may share a card
+    include:     ids that must be on the card; for a batch one list per request (or by request id)
+    exclude:     ids that must not be on the card
+    relax:       rules (or their names or types) that may be dropped, in this order, if no card exists otherwise
+    explain:     also say why each other candidate is not on the card
+    time_limit:  seconds per request for the whole answer. After that you get the best card so far, with its bound, and
+                 reasons that say what was not finished; or an OutOfTimeError if there is no card yet
+    infeasible:  "return" puts the InfeasibleError (or OutOfTimeError) in the place of the card instead of raising it.
+                 In a batch it does so with the InputError of a bad request, too, and the others get their cards
     """
     limit = _limit(time_limit)
     rules = Constraints.of(constraints)

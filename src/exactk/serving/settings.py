@@ -25,40 +25,50 @@ class Settings(Section):
 
     section = "service"
 
-    model: Path | None = setting(None, "a model folder; none: the service solves")
+    model: Path | None = setting(None, "a model folder; none: the service solves, but has no model")
     challenger: Path | None = setting(None, "a second model folder, for an A/B split by user")
-    challenger_share: float = setting(0.0, "of users that the challenger serves", least=0, most=1)
-    split_salt: str = setting("exactk", "another salt splits users anew")
-    explore: float = setting(0.0, "share of cards drawn from a shortlist", least=0, most=1)
-    seed: int | None = setting(None, "of what is drawn; none: another at every start")
+    challenger_share: float = setting(0.0, "share of users that the challenger serves", least=0, most=1)
+    split_salt: str = setting("exactk", "another salt gives another split of the users")
+    explore: float = setting(0.0, "share of cards drawn at random from a shortlist", least=0, most=1)
+    seed: int | None = setting(None, "seed of exploration; none: another at every start")
     dataset: Path | None = setting(None, "a dataset folder whose requests the studio may show")
-    log: Path | None = setting(None, "folder of the log of impressions and feedback; none: nothing is kept")
-    log_rotate_bytes: int = setting(64 << 20, "of a part of the log, before the next is begun", least=1)
-    log_rotate_seconds: float = setting(3600.0, "of a part of the log, before the next is begun", above=0)
-    count_seconds: float = setting(1.0, "between two looks into the log for what to count", above=0)
-    key_hashes: tuple[str, ...] = setting((), "SHA-256 of API keys, in hex; none: no key is asked for")
-    cors_origins: tuple[str, ...] = setting((), "origins whose pages may ask")
-    max_body_bytes: int = setting(2 << 20, "of a request", least=1)
-    max_candidates: int = setting(512, "of a request", least=1)
-    max_requests: int = setting(64, "of a batch sent at once", least=1)
-    max_text_letters: int = setting(1000, "of a title or any other text in an item or a rule", least=1)
-    max_item_fields: int = setting(64, "of an item sent inline, and of a context", least=1)
-    max_depth: int = setting(8, "of lists and objects within an attribute or a rule", least=1)
-    max_lists: int = setting(65_536, "lists and objects in a body", least=1)
-    max_waiting: int = setting(256, "requests, before others are turned away", least=1)
-    max_batch: int = setting(32, "requests decided together", least=1)
-    threads: int = setting(
-        4, "for what is too slow for the event loop; half serve the usual budget alone", least=2
+    log: Path | None = setting(None, "folder for the log of impressions and feedback; none: no log")
+    log_rotate_bytes: int = setting(64 << 20, "bytes of a part of the log; then a new part begins", least=1)
+    log_rotate_seconds: float = setting(
+        3600.0, "seconds of a part of the log; then a new part begins", above=0
     )
-    max_connections: int = setting(1000, "open at once", least=1)
-    head_timeout_s: float = setting(10.0, "for the head of a request to arrive", above=0)
-    body_timeout_s: float = setting(10.0, "for the body of a request to arrive", above=0)
-    unread_timeout_s: float = setting(30.0, "for an answer to be read", above=0)
-    budget_ms: float = setting(100.0, "for an answer, where a request does not say", above=0)
-    max_budget_ms: float = setting(5000.0, "that a request may ask for", above=0)
-    reload_seconds: float = setting(2.0, "between two looks for a newer model", above=0)
-    hang_seconds: float = setting(5.0, "without a sign of life, after which a worker is replaced", above=0)
-    shutdown_seconds: float = setting(10.0, "from SIGTERM to the end, whatever the workers do", above=0)
+    count_seconds: float = setting(1.0, "seconds between two looks into the log for rolling counts", above=0)
+    key_hashes: tuple[str, ...] = setting((), "SHA-256 of API keys, in hex; none: no key is needed")
+    cors_origins: tuple[str, ...] = setting((), "origins whose pages may call the service")
+    max_body_bytes: int = setting(2 << 20, "most bytes of a body", least=1)
+    max_candidates: int = setting(512, "most candidates of a request", least=1)
+    max_requests: int = setting(64, "most requests in a body", least=1)
+    max_text_letters: int = setting(
+        1000, "most letters of a title or any other text in an item or a rule", least=1
+    )
+    max_item_fields: int = setting(64, "most fields of an item sent inline, and of a context", least=1)
+    max_depth: int = setting(8, "most levels of lists and objects in an attribute or a rule", least=1)
+    max_lists: int = setting(65_536, "most lists and objects in a body", least=1)
+    max_waiting: int = setting(256, "most requests in the queue; one more is answered 429", least=1)
+    max_batch: int = setting(32, "most requests that are decided together", least=1)
+    threads: int = setting(
+        4,
+        "threads for what is too slow for the event loop; half of them never take more than the default budget",
+        least=2,
+    )
+    max_connections: int = setting(1000, "most connections that are open at once, per worker", least=1)
+    head_timeout_s: float = setting(10.0, "seconds for the head of a request to arrive", above=0)
+    body_timeout_s: float = setting(10.0, "seconds for the body of a request to arrive", above=0)
+    unread_timeout_s: float = setting(30.0, "seconds for the client to read an answer", above=0)
+    budget_ms: float = setting(100.0, "milliseconds for an answer, if the request does not say", above=0)
+    max_budget_ms: float = setting(5000.0, "most milliseconds that a request may ask for", above=0)
+    reload_seconds: float = setting(2.0, "seconds between two looks for a newer model", above=0)
+    hang_seconds: float = setting(
+        5.0, "a worker is replaced after this many seconds without a sign of life", above=0
+    )
+    shutdown_seconds: float = setting(
+        10.0, "most seconds from SIGTERM to the end, whatever the workers do", above=0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

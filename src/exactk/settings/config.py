@@ -17,15 +17,13 @@ Schedule = Literal["constant", "cosine"]
 ShownAs = Literal["card", "list", "session"]
 
 # What several groups mean by the same name.
-INPUTS = (
-    "both: ids, and features where there are some; auto: features where users and items have them, else both"
-)
+INPUTS = "both: ids and features; auto: features alone if users and items have some, or else both"
 EPOCHS = "passes over the training data"
-BATCH_SIZE = "requests of a step"
-LEARNING_RATE = "of AdamW"
-SCHEDULE = "cosine: down to zero over the epochs"
-WEIGHT_DECAY = "of AdamW; tables with sparse gradients are left out"
-PATIENCE = "epochs without a better validation before stopping; 0: never stop early"
+BATCH_SIZE = "requests per step"
+LEARNING_RATE = "learning rate of AdamW"
+SCHEDULE = "cosine: the learning rate falls to zero over the epochs"
+WEIGHT_DECAY = "weight decay of AdamW; not for tables with sparse gradients"
+PATIENCE = "stop after this many epochs without a better validation score; 0: never stop early"
 
 # Settings there once were, and the one value of each that means what is done now: models saved with it load as ever.
 RETIRED: dict[str, Any] = {
@@ -94,20 +92,30 @@ class PolicyConfig(Section):
     section = "policy"
 
     inputs: Inputs = setting("both", INPUTS)
-    embedding_size: int = setting(16, "numbers of an id", least=1)
-    width: int = setting(32, "d_x and d_h: input, node embeddings, decoder", least=1)
-    encoder_layers: int = setting(2, "L", least=0)
-    heads: int = setting(2, "M; divides the width", least=1)
+    embedding_size: int = setting(16, "size of the embedding of an id", least=1)
+    width: int = setting(32, "width of input, node embeddings and decoder (d_x, d_h)", least=1)
+    encoder_layers: int = setting(2, "layers of the encoder (L)", least=0)
+    heads: int = setting(2, "attention heads (M); must divide the width", least=1)
     feed_forward_size: int = setting(32, "width inside an encoder layer", least=1)
     attention: Literal["shared", "qkv"] = setting(
         "shared", "shared: softmax(EE^T/sqrt d)E as in the paper; qkv: three projections"
     )
     decoder_layers: int = setting(2, "LSTM cells on top of each other", least=1)
-    affinity: int = setting(0, "rank of p_u q_i + b_i, added to every step's scores; 0: none", least=0)
-    affinity_pace: float = setting(1.0, "how many times faster than the network they learn", least=0.01)
-    memory: float = setting(0.0, "pace of a number of its own for every user and item; 0: none", least=0)
-    guided: bool = setting(False, "every step's scores hold what each item would add by the pair value")
-    beam: int = setting(3, "cards kept side by side while decoding; 1: greedy", least=1)
+    affinity: int = setting(
+        0, "rank of the factors p_u q_i + b_i added to the scores of every step; 0: none", least=0
+    )
+    affinity_pace: float = setting(
+        1.0, "how many times faster than the network these factors learn", least=0.01
+    )
+    memory: float = setting(
+        0.0,
+        "how many times faster than the network a number for each pair of user and item learns; 0: none",
+        least=0,
+    )
+    guided: bool = setting(
+        False, "add to the scores of every step what each item would add by the pair value"
+    )
+    beam: int = setting(3, "width of the beam: cards kept side by side; 1: greedy", least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,13 +133,13 @@ class RewardConfig(Section):
         "pnn: the paper's; set: a small set transformer; pair: a pair value, with settings in pair_value",
     )
     inputs: Inputs = setting("both", INPUTS)
-    embedding_size: int = setting(16, "numbers of an id", least=1)
-    hidden_size: int = setting(128, "width of the last layer but one", least=1)
-    width: int = setting(32, "of the set transformer", least=1)
-    layers: int = setting(1, "of the set transformer", least=0)
-    heads: int = setting(2, "of the set transformer; divides its width", least=1)
-    members: int = setting(1, "independently initialised copies, averaged", least=1)
-    dropout: float = setting(0.0, "share of the hidden layer left out in training", least=0, most=0.9)
+    embedding_size: int = setting(16, "size of the embedding of an id", least=1)
+    hidden_size: int = setting(128, "width of the layer before the last", least=1)
+    width: int = setting(32, "width of the set transformer", least=1)
+    layers: int = setting(1, "layers of the set transformer", least=0)
+    heads: int = setting(2, "attention heads of the set transformer; must divide its width", least=1)
+    members: int = setting(1, "networks trained from different starts, averaged", least=1)
+    dropout: float = setting(0.0, "share of the hidden layer that is dropped in training", least=0, most=0.9)
     epochs: int = setting(10, EPOCHS, least=1)
     batch_size: int = setting(32, BATCH_SIZE, least=1)
     learning_rate: float = setting(0.001, LEARNING_RATE, least=0)
@@ -151,20 +159,24 @@ class PairValueConfig(Section):
     section = "pair_value"
 
     inputs: Inputs = setting("both", INPUTS)
-    embedding_size: int = setting(16, "numbers of an id", least=1)
+    embedding_size: int = setting(16, "size of the embedding of an id", least=1)
     hidden_size: int = setting(64, "width of the networks that read items", least=1)
     kinds: int = setting(24, "learned kinds of items; a table says which go together", least=1)
-    place_size: int = setting(8, "of the space in which near-duplicates are close", least=1)
-    triples: bool = setting(False, "also what three items share: for rewards and guides, beyond exact search")
-    choice: float = setting(0.0, "weight of the loss of which item of a clicked card was clicked", least=0)
-    members: int = setting(1, "independently initialised copies, averaged", least=1)
-    dropout: float = setting(0.0, "share of the hidden layers left out in training", least=0, most=0.9)
+    place_size: int = setting(8, "size of the space in which near-duplicates are close", least=1)
+    triples: bool = setting(
+        False, "also value what three items share: for rewards and guides; exact search cannot"
+    )
+    choice: float = setting(0.0, "weight of a second loss: which item of a clicked card was clicked", least=0)
+    members: int = setting(1, "networks trained from different starts, averaged", least=1)
+    dropout: float = setting(0.0, "share of the hidden layers that is dropped in training", least=0, most=0.9)
     epochs: int = setting(10, EPOCHS, least=1)
     batch_size: int = setting(256, BATCH_SIZE, least=1)
     learning_rate: float = setting(0.001, LEARNING_RATE, least=0)
     schedule: Schedule = setting("constant", SCHEDULE)
     full_pace: int = setting(
-        0, "steps of a training; a longer one has a rate lower by the square root; 0: any", least=0
+        0,
+        "steps up to which the learning rate holds; a longer training has a rate lower by the square root; 0: no limit",
+        least=0,
     )
     weight_decay: float = setting(0.0, WEIGHT_DECAY, least=0)
     patience: int = setting(0, PATIENCE, least=0)
@@ -179,23 +191,27 @@ class CardValueConfig(Section):
 
     section = "card_value"
 
-    width: int = setting(64, "of a candidate's embedding", least=1)
-    layers: int = setting(2, "of the encoder", least=0)
-    heads: int = setting(8, "of its attention; divides the width", least=1)
+    width: int = setting(64, "width of a candidate's embedding", least=1)
+    layers: int = setting(2, "layers of the encoder", least=0)
+    heads: int = setting(8, "attention heads of the encoder; must divide the width", least=1)
     feed_forward_size: int = setting(128, "width inside an encoder layer", least=1)
     attention: Literal["auto", "always", "never"] = setting(
-        "auto", "of candidates to each other; auto: where the user saw them all"
+        "auto", "do candidates attend to each other? auto: only if the user saw them all"
     )
-    bins: int = setting(16, "pieces of a number's scale, by quantiles of train", least=1)
-    embedding_size: int = setting(8, "numbers of a category, at most", least=1)
-    low_rank: int = setting(8, "of the pair score of two embeddings; 0: none", least=0)
+    bins: int = setting(16, "pieces into which the scale of a number is cut, by quantiles of train", least=1)
+    embedding_size: int = setting(8, "size of the embedding of a category, at most", least=1)
+    low_rank: int = setting(8, "rank of the pair score of two embeddings; 0: none", least=0)
     pair_hidden: int = setting(64, "width of the network that scores pairs by their features", least=1)
     bias_hidden: int = setting(32, "width of the network that steers attention by pairs", least=1)
-    hidden_share: float = setting(0.3, "of ids and categories hidden in training", least=0, most=0.9)
-    members: int = setting(3, "independently initialised copies, averaged", least=1)
-    dropout: float = setting(0.15, "share of the hidden layers left out in training", least=0, most=0.9)
+    hidden_share: float = setting(
+        0.3, "share of ids and categories that is hidden in training", least=0, most=0.9
+    )
+    members: int = setting(3, "networks trained from different starts, averaged", least=1)
+    dropout: float = setting(
+        0.15, "share of the hidden layers that is dropped in training", least=0, most=0.9
+    )
     epochs: int = setting(7, EPOCHS, least=1)
-    batch_size: int = setting(128, BATCH_SIZE + ", fewer where a log is small", least=1)
+    batch_size: int = setting(128, BATCH_SIZE + "; fewer if the log is small", least=1)
     learning_rate: float = setting(0.0015, LEARNING_RATE, least=0)
     schedule: Schedule = setting("cosine", SCHEDULE)
     weight_decay: float = setting(0.01, WEIGHT_DECAY, least=0)
@@ -212,50 +228,56 @@ class TrainingConfig(Section):
 
     section = "training"
 
-    alpha: float = setting(0.5, "weight of the supervised loss; 1 - alpha that of REINFORCE", least=0, most=1)
+    alpha: float = setting(
+        0.5, "weight of the supervised loss; that of REINFORCE is 1 - alpha", least=0, most=1
+    )
     policy_sampling: bool = setting(
-        True, "decoder inputs sampled from the policy rather than the demonstration"
+        True, "decoder inputs come from the policy's own samples, not from the demonstration"
     )
     target: Literal["card", "set", "uniform", "clicked"] = setting(
-        "card", "what a step should choose, see training.md"
+        "card", "what a step should choose: see the page on training"
     )
-    smoothing: float = setting(0.0, "share of a target given to all allowed alike", least=0, most=0.9)
+    smoothing: float = setting(
+        0.0, "share of a target that is spread evenly over all allowed candidates", least=0, most=0.9
+    )
     requests: Literal["clicked", "all"] = setting(
-        "clicked", "all: REINFORCE learns from unclicked requests, too"
+        "clicked", "all: REINFORCE also learns from requests without a click"
     )
     demonstrations: Literal["logged", "exact"] = setting(
-        "logged", "exact: every request is demonstrated the best card under the learned pair value"
+        "logged", "exact: imitate the best card under the learned pair value, for every request"
     )
-    shuffle_card: bool = setting(True, "the items of a demonstrated card in random order")
-    samples: int = setting(5, "m, cards drawn per request", least=1)
+    shuffle_card: bool = setting(True, "demonstrate the items of a card in random order")
+    samples: int = setting(5, "cards drawn per request (m)", least=1)
     hill_climbing: bool = setting(True, "learn from the best of the m samples rather than from all of them")
     baseline: Literal["none", "leave_one_out"] = setting(
-        "none", "what a reward is compared with: the mean of the other samples, or nothing"
+        "none", "compare a reward with the mean of the other samples, or with nothing"
     )
-    temperature: float = setting(1.0, "of the distribution that samples are drawn from", least=1e-3)
+    temperature: float = setting(
+        1.0, "temperature of the distribution from which samples are drawn", least=1e-3
+    )
     group: int = setting(
         0,
-        "of the exact best cards, which with the samples share a target by their value, in place of REINFORCE; 0: none",
+        "instead of REINFORCE, learn from a group of so many best cards and the samples, by their values; 0: no",
         least=0,
     )
     adversarial: bool = setting(
-        False, "the reward goes on learning, to tell logged clicked cards from the policy's own samples"
+        False, "the reward continues to learn, to tell logged clicked cards from the policy's samples"
     )
-    warm_start_epochs: int = setting(0, "first epochs with the supervised loss alone", least=0)
+    warm_start_epochs: int = setting(0, "number of first epochs with the supervised loss alone", least=0)
     epochs: int = setting(10, EPOCHS, least=1)
     batch_size: int = setting(32, BATCH_SIZE, least=1)
     learning_rate: float = setting(0.001, LEARNING_RATE, least=0)
     schedule: Schedule = setting("constant", SCHEDULE)
     weight_decay: float = setting(0.0, WEIGHT_DECAY, least=0)
-    clip_norm: float = setting(0.0, "of the gradient, in both phases; 0: no clipping", least=0)
+    clip_norm: float = setting(0.0, "clip the norm of the gradient, in both phases; 0: no clipping", least=0)
     patience: int = setting(0, PATIENCE, least=0)
     choose_by: Literal["precision", "reward", "last"] = setting(
-        "precision", "which weights are kept, by validation"
+        "precision", "by which validation figure the kept weights are chosen"
     )
-    checkpoint_seconds: float = setting(30.0, "between two checkpoints", least=0)
-    seed: int = setting(0, "of weights, order and samples", least=0)
-    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto: a GPU where there is one")
-    precision: Literal["float32", "bfloat16"] = setting("float32", "of the arithmetic on a GPU")
+    checkpoint_seconds: float = setting(30.0, "seconds between two checkpoints", least=0)
+    seed: int = setting(0, "seed of weights, order and samples", least=0)
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto: a GPU if there is one")
+    precision: Literal["float32", "bfloat16"] = setting("float32", "precision of the arithmetic on a GPU")
     compile: bool = setting(
         False, "on a GPU, fuse operations: half a minute at first, then steps in two thirds of the time"
     )
@@ -285,9 +307,9 @@ class VocabularyConfig(Section):
     section = "vocabulary"
 
     sparse: bool = setting(
-        False, "gradients of the rows a batch met, not of whole tables; those rows are not decayed"
+        False, "gradients only for the rows of a table that the batch uses; these have no weight decay"
     )
-    user_rows: int = setting(0, "hash user ids into so many rows; 0: a row for each user of train", least=0)
+    user_rows: int = setting(0, "hash user ids into this many rows; 0: a row for each user of train", least=0)
     item_rows: int = setting(0, "the same for items", least=0)
 
 
@@ -297,7 +319,7 @@ class Config(Section):
 
     model: Literal["policy", "pair_value", "card_value"] = setting(
         "policy",
-        "policy: GAttN writes cards; card_value: GAttN with an exact decoder; pair_value: of ids and features alone",
+        "policy: GAttN writes cards; card_value: GAttN with an exact decoder; pair_value: a value of items and pairs",
     )
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -393,17 +415,19 @@ class Budget(Section):
 
     section = "compare"
 
-    trials: int = setting(4, "settings each method may try", least=1)
-    epochs: int = setting(30, "of a trial, at most", least=1)
-    patience: int = setting(3, "epochs without a better validation before a trial stops", least=0)
-    batch_size: int = setting(256, "requests of a step", least=1)
+    trials: int = setting(4, "how many settings each method may try", least=1)
+    epochs: int = setting(30, "epochs of a trial, at most", least=1)
+    patience: int = setting(
+        3, "a trial stops after this many epochs without a better validation score", least=0
+    )
+    batch_size: int = setting(256, "requests per step", least=1)
     validation_rows: int = setting(
-        4_096, "of the validation split that decide, clicked ones where only they count", least=1
+        4_096, "rows of the validation split that decide (clicked ones, if only they count)", least=1
     )
     tree_requests: int = setting(
-        200_000, "that tree learners, which hold everything in memory, may read", least=1
+        200_000, "requests that tree learners may read: they hold everything in memory", least=1
     )
-    seed: int = setting(0, "of weights, order and samples", least=0)
+    seed: int = setting(0, "seed of weights, order and samples", least=0)
 
 
 QUICK = Budget(trials=1, epochs=3, validation_rows=1_024, tree_requests=20_000)

@@ -133,6 +133,12 @@ def in_words(kind: Any) -> str:
     ) + " or none" * optional
 
 
+def _one_of(kind: Any) -> str:
+    """A value of this type, with its article: a whole number, true or false, text."""
+    words = _KINDS.get(kind, kind.__name__)
+    return words if kind in (bool, str) else f"a {words}"
+
+
 def checked(name: str, value: Any, kind: Any) -> Any:
     """`value` if it is of the declared kind, else an error by name.
 
@@ -156,7 +162,7 @@ def checked(name: str, value: Any, kind: Any) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)) or value != value:
-        raise ConfigError(f"setting {name} must be a {_KINDS.get(kind, kind.__name__)}, got {value!r}")
+        raise ConfigError(f"setting {name} must be {_one_of(kind)}, got {value!r}")
     return value
 
 
@@ -173,9 +179,7 @@ def parsed(name: str, text: str, kind: Any) -> Any:
         try:
             return kind(text)
         except ValueError:
-            raise ConfigError(
-                f"setting {name} must be a {_KINDS.get(kind, kind.__name__)}, got {text!r}"
-            ) from None
+            raise ConfigError(f"setting {name} must be {_one_of(kind)}, got {text!r}") from None
     if get_origin(kind) is Literal:
         return text
     raise ConfigError(f"setting {name} is a group of settings; set one of its members, as in {name}.x=...")

@@ -111,8 +111,12 @@ def anytime(document: dict[str, Any], colours: Colours) -> Canvas:
     canvas = Canvas(720, 320, "Value and bound of a hard request as the time limit grows")
     x = _scale(rows[0]["limit_ms"], rows[-1]["limit_ms"], 70, 540, log=True)
     y = _scale(0.9, 1.6, 270, 64)
-    canvas.text(16, 26, "A hard request: 200 candidates, 10 picks, all pairs scored", colours.ink, 15, 700)
-    canvas.text(16, 45, "value and bound, as parts of the best value, by time limit", colours.muted, 12)
+    canvas.text(
+        16, 26, "A hard request: the best 10 of 200 candidates, all pairs scored", colours.ink, 15, 700
+    )
+    canvas.text(
+        16, 45, "value and bound, as shares of the best value, for each time limit", colours.muted, 12
+    )
     for tick in (1.0, 1.2, 1.4, 1.6):
         canvas.line(70, y(tick), 540, y(tick), colours.line, 1, "2 4")
         canvas.text(62, y(tick) + 4, f"{tick:.0%}", colours.muted, 11.5, None, "end")
@@ -128,7 +132,7 @@ def anytime(document: dict[str, Any], colours: Colours) -> Canvas:
     canvas.text(552, y(rows[0]["bound"] / best) + 4, "bound: no card", colours.bad, 12.5, 600)
     canvas.text(552, y(rows[0]["bound"] / best) + 20, "is worth more", colours.bad, 12.5, 600)
     canvas.text(552, y(1.0) - 6, "best card so far;", colours.good, 12.5, 600)
-    canvas.text(552, y(1.0) + 10, "where they meet,", colours.good, 12.5, 600)
+    canvas.text(552, y(1.0) + 10, "where the two meet,", colours.good, 12.5, 600)
     canvas.text(552, y(1.0) + 26, "it is proven best", colours.good, 12.5, 600)
     return canvas
 

@@ -89,13 +89,18 @@ def bounds(colours: Colours) -> Canvas:
     best = max(branch.leaf for branch in rows if branch.leaf is not None)
     canvas = Canvas(720, 86 + 30 * len(rows), "A small search tree with its bounds")
     canvas.text(
-        16, 26, "Choosing 3 of 6: every beginning the search looked at, with its bound", colours.ink, 15, 700
+        16,
+        26,
+        "Choosing 3 of 6: every partial card the search looked at, with its bound",
+        colours.ink,
+        15,
+        700,
     )
     canvas.text(
         16,
         46,
-        f"20 sets of three; {sum(b.leaf is not None for b in rows)} cards weighed; "
-        "grey: cannot beat the best so far, not looked into",
+        f"20 sets of three; {sum(b.leaf is not None for b in rows)} cards valued; "
+        "grey: cannot beat the best card so far, so the search skips it",
         colours.muted,
         12,
     )
@@ -135,14 +140,14 @@ def bounds(colours: Colours) -> Canvas:
             opacity=0.85 if not ended else 0.7,
         )
         words = f"card worth {branch.leaf:g}" if branch.leaf is not None else f"at most {branch.bound:g}"
-        words += ": the best, proven" if top else ": ended" if ended else ""
+        words += ": the best, proven" if top else ": skipped" if ended else ""
         canvas.text(268 + best * 8, y + 4, words, colour, 12, 700 if top else None)
     canvas.line(260 + best * 8, 62, 260 + best * 8, 80 + 30 * len(rows) - 14, colours.good, 1.5, "4 4")
     return canvas
 
 
 WALK = (
-    ("a door", "Python, command", "line, HTTP, file"),
+    ("you ask", "Python, command", "line, HTTP, file"),
     ("Request", "user, candidates,", "context, rules, K"),
     ("Batch", "numpy arrays,", "rules as a graph"),
     ("decide", "exact search,", "or a policy's beam"),

@@ -129,14 +129,14 @@ def card_picture(colours: Colours) -> Canvas:
             "The four best items",
             top,
             colours.bad,
-            f"three near-twins of one brand, {spent[0]:.2f} in all",
+            f"three scarves of one brand, {spent[0]:.2f} in all",
         ),
         (
             232.0,
             "The best card of four",
             best,
             colours.good,
-            f"titles differ, two of a brand at most, {spent[1]:.2f} of 120: proven best",
+            f"titles differ, at most two of a brand, {spent[1]:.2f} of 120: proven best",
         ),
     ):
         marked = [name for name in card.items if card is best or name in ("red", "blue", "green")]
@@ -171,15 +171,15 @@ def rules_shown() -> dict[str, RuleExample]:
 
     return {
         "title-distance": RuleExample(
-            4, under(exactk.TitleDistance(0.5)), "kind", "no two titles nearer than 0.5"
+            4, under(exactk.TitleDistance(0.5)), "kind", "no two titles closer than 0.5"
         ),
-        "distinct": RuleExample(4, under(exactk.Distinct("kind")), "kind", "each kind once"),
-        "at-most": RuleExample(4, under(exactk.AtMost("brand", 2)), "brand", "two of a brand at most"),
+        "distinct": RuleExample(4, under(exactk.Distinct("kind")), "kind", "each kind at most once"),
+        "at-most": RuleExample(4, under(exactk.AtMost("brand", 2)), "brand", "at most two of a brand"),
         "minimum-distance": RuleExample(
             4,
             under(exactk.MinimumDistance("style", 0.15, "cosine")),
             "kind",
-            "vectors of style at least 0.15 apart",
+            "style vectors at least 0.15 apart",
         ),
         "minimum-gap": RuleExample(
             4, under(exactk.MinimumGap("price", 10)), "price", "prices at least 10 apart"
@@ -188,10 +188,10 @@ def rules_shown() -> dict[str, RuleExample]:
             4,
             under(exactk.Forbid([["red", "blue"], ["beanie", "gloves"]])),
             "kind",
-            "red with blue, beanie with gloves: never",
+            "never red with blue, never beanie with gloves",
         ),
         "allowed": RuleExample(
-            4, {"allowed": allowed}, "kind", "a matrix of yours: red stands with none of the next three"
+            4, {"allowed": allowed}, "kind", "your own matrix: red may not stand with the next three"
         ),
         "count": RuleExample(4, under(exactk.Count("ad", exactly=2)), "ad", "exactly two ads"),
         "share": RuleExample(
@@ -200,31 +200,31 @@ def rules_shown() -> dict[str, RuleExample]:
             "brand",
             "at least half from one brand",
         ),
-        "total": RuleExample(4, under(exactk.Total("price", at_most=100)), "price", "100 in all"),
+        "total": RuleExample(4, under(exactk.Total("price", at_most=100)), "price", "at most 100 in all"),
         "variety": RuleExample(
-            4, under(exactk.Variety("brand", at_least=4)), "brand", "four brands at least"
+            4, under(exactk.Variety("brand", at_least=4)), "brand", "at least four brands"
         ),
         "slots": RuleExample(
             4,
             under(exactk.Slots(where={1: W("hero")}, apart="brand", weights=[1, 0.8, 0.6, 0.4])),
             "brand",
-            "a hero picture first; neighbours of two brands",
+            "a hero picture first; neighbours of different brands",
             True,
         ),
         "prefer": RuleExample(
             4,
             under(exactk.Prefer(exactk.Distinct("kind"), worth=0.12)),
             "kind",
-            "every pair of one kind costs 0.12",
+            "each pair of one kind costs 0.12",
         ),
         "rule": RuleExample(
             4,
             under(exactk.Rule(has_tea, "with tea", on="card")),
             "kind",
-            "your own function: there must be tea",
+            "your own function: one item must be tea",
         ),
         "include-exclude": RuleExample(
-            4, {"include": ["tea"], "exclude": ["red"]}, "kind", "tea is pinned, red is barred"
+            4, {"include": ["tea"], "exclude": ["red"]}, "kind", "tea is pinned, red is excluded"
         ),
     }
 
@@ -287,7 +287,7 @@ def graph_picture(colours: Colours) -> Canvas:
     for number, (words, colour, weight) in enumerate(
         (
             ("a line: the two may share a card", colours.muted, 400),
-            ("no line: titles too near,", colours.muted, 400),
+            ("no line: titles too similar,", colours.muted, 400),
             ("or prices less than 4 apart", colours.muted, 400),
             ("green: the best four, all lines", colours.good, 700),
             (f"between them: worth {best.value:.2f}", colours.good, 700),

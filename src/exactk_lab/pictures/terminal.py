@@ -34,9 +34,9 @@ tea,winter spice tea,morgen,7.90,0.42
 """,
     "rules.toml": """\
 rule = [
-  {type = "title_distance", minimum = 0.5},            # no near-copies
-  {type = "at_most", field = "brand", m = 2},          # two of a brand
-  {type = "total", field = "price", at_most = 120},    # 120 in all
+  {type = "title_distance", minimum = 0.5},            # no near-duplicates
+  {type = "at_most", field = "brand", m = 2},          # at most two of a brand
+  {type = "total", field = "price", at_most = 120},    # at most 120 in all
 ]
 """,
 }

@@ -129,7 +129,7 @@ Block = tuple[
 def audit(dataset: Dataset, by: Method | None = None, seed: int = 0, limit: int = 20_000) -> dict[str, Any]:
     """Measure leakage, popularity, labels, validity and propensities; at most `limit` test requests are probed.
 
-    What kind of log it is decides by what it is judged: lists by the clicked item, positives only by the whole card.
+    The kind of log decides the measure: the clicked item for lists, the whole card where all cards were chosen.
 
     Plain values only: what `exactk data audit --json` prints. `verdict` is a list of sentences, `clean` is False
     where a leak was found.

@@ -131,7 +131,8 @@ class Vocabulary:
         if isinstance(wanted, np.generic):
             wanted = wanted.item()
         if wanted is not None and expected is not None and type(wanted) is not expected:
-            raise InputError(f"{kind} ids of this model are of type {expected.__name__}, got {wanted!r}")
+            words = "whole numbers" if expected is int else "text"
+            raise InputError(f"{kind} ids of this model are {words}, got {wanted!r}")
         if rows:
             return int(hashed_rows(pa.array([wanted], ids.type), rows)[0]) + 1
         if (

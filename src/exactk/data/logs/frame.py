@@ -43,12 +43,13 @@ def from_frame(
     path: Path | str | None = None,
     **options: Any,
 ) -> Dataset:
-    """A dataset out of a pandas, polars or Arrow frame.
+    """Make a dataset from a pandas, polars or Arrow frame.
 
-    `columns` is a mapping of roles to the frame's columns (what the others are for is then guessed, and the report
-    says how), or the whole of it: a `Columns`, its plain form, or the path of a columns file. The first row that
-    cannot be used is an error; `bad_rows="drop"` leaves such rows out and keeps the report in the folder's
-    provenance. Without a `path` the folder lasts as long as this process. Options: see `build_frame`.
+    `columns` says what the columns are for. It may be a mapping from roles to columns of the frame; the other columns
+    are then guessed, and the report says how. Or it describes all columns: a `Columns`, its plain form, or the path of
+    a columns file. The first row that cannot be used is an error; with `bad_rows="drop"` such rows are left out, and
+    the folder's provenance keeps the report. Without a `path` the folder lasts as long as this process. The other
+    options are those of `build_frame`.
     """
     target = temporary_folder() if path is None else Path(path)
     build_frame(target, frame, columns, items, users, constraints, **{"bad_rows": "error"} | options)

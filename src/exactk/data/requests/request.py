@@ -27,11 +27,11 @@ CELLS = 1 << 23  # of graphs that are in memory together
 
 @dataclass(frozen=True)
 class Request:
-    """Candidates for one user, of whom exactly `k` make the card.
+    """The candidates of one request, for one user; exactly `k` of them make the card.
 
-    `attributes` holds what was sent along for some items, by id: fields that rules read, the log's columns by name,
-    and "features". `context` holds what is true of the request: the log's columns of context, and of users, by name.
-    Names that a model does not know are left aside; what it knows and was not sent is missing, a value of its own.
+    `attributes` holds columns of the items, by id: those that rules read, those of the log by name, and "features".
+    `context` holds columns of the request: those of the log's context and of its users, by name. A model ignores names
+    that it does not know. A column that it knows and that was not sent counts as missing.
     """
 
     user_id: Any

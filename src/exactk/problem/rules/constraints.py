@@ -113,7 +113,9 @@ class FieldRule(Constraint):
 
 @dataclass(frozen=True)
 class TitleDistance(FieldRule):
-    """Titles at least `minimum` apart: "ned" (Marzal and Vidal), or "levenshtein" over the longer length."""
+    """The titles of two items are at least `minimum` apart, from 0 (equal) to 1.
+
+    `metric` is "ned" (normalised edit distance of Marzal and Vidal) or "levenshtein" (edits over the longer length)."""
 
     type = "title_distance"
     minimum: Number
@@ -158,7 +160,7 @@ class TitleDistance(FieldRule):
 
 @dataclass(frozen=True)
 class Distinct(FieldRule):
-    """No two items with the same value of a field."""
+    """No two items have the same value of a field."""
 
     type = "distinct"
     field: str
@@ -221,7 +223,10 @@ class AtMost(FieldRule):
 
 @dataclass(frozen=True)
 class MinimumDistance(FieldRule):
-    """Vectors at least `minimum` apart: "euclidean", or "cosine" (1 - similarity; zero vector: missing)."""
+    """The vectors of two items are at least `minimum` apart.
+
+    `metric` is "euclidean" or "cosine" (1 - similarity; a vector of zeros counts as missing).
+    """
 
     type = "minimum_distance"
     field: str
@@ -275,7 +280,7 @@ class MinimumDistance(FieldRule):
 
 @dataclass(frozen=True)
 class MinimumGap(FieldRule):
-    """Numbers at least `minimum` apart: prices, durations, years."""
+    """The numbers of two items are at least `minimum` apart: prices, durations, years."""
 
     type = "minimum_gap"
     field: str

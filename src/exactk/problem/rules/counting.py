@@ -123,7 +123,7 @@ def _told(low: Any, high: Any) -> str:
 
 @dataclass(frozen=True)
 class Count(CardRule):
-    """How many items of the card satisfy `where`."""
+    """Limits how many items of the card satisfy the condition `where`."""
 
     type = "count"
     where: Any
@@ -170,7 +170,7 @@ class Count(CardRule):
 
 @dataclass(frozen=True)
 class Share(CardRule):
-    """What part of the card satisfies `where`, as a fraction: at least 0.25 of a card of 6 is two items."""
+    """Limits which share of the card satisfies `where`: at least 0.25 of a card of 6 means two items."""
 
     type = "share"
     where: Any
@@ -214,7 +214,7 @@ def _part(fraction: Any, size: int, rounding: str, none: int) -> int:
 
 @dataclass(frozen=True)
 class Total(CardRule):
-    """What the numbers of the card add up to, as they are written: 0.1 + 0.2 meets 0.3. `where`: of these only."""
+    """Limits the sum of a field over the card, in exact decimals: 0.1 + 0.2 is 0.3. `where`: of these items only."""
 
     type = "total"
     field: str
@@ -266,7 +266,7 @@ class Total(CardRule):
 
 @dataclass(frozen=True)
 class Variety(CardRule):
-    """At least so many different values of a field in the card."""
+    """The card shows at least this many different values of a field."""
 
     type = "variety"
     field: str

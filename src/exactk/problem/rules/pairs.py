@@ -20,7 +20,7 @@ from exactk.problem.rules.rule_set import Constraint
 
 @dataclass(frozen=True)
 class Forbid(Constraint):
-    """Pairs of item ids that may not share a card; ids that are not among the candidates do no harm."""
+    """Pairs of item ids that may not share a card. Ids that are not among the candidates are ignored."""
 
     type = "forbid"
     pairs: Any  # tuple of pairs once made; any list of pairs may be given
@@ -75,7 +75,10 @@ def _pair(number: int, pair: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Allowed(Constraint):
-    """A ready matrix over positions, True = may share a card: [N, N] for all requests alike, or [B, N, N]."""
+    """A matrix over positions that you computed yourself: True where two candidates may share a card.
+
+    Its shape is [N, N] for all requests, or [B, N, N].
+    """
 
     type = "allowed"
     matrix: Any  # a boolean array once made; nested lists of booleans or 0/1 may be given
@@ -134,12 +137,12 @@ class Allowed(Constraint):
 
 @dataclass(frozen=True)
 class Rule(Constraint):
-    """The user's own: `function(a, b)` says whether two items, mappings field -> value, may share a card.
+    """A rule of your own: `function(a, b)` gets two items, mappings from field to value; True if they may share a card.
 
     With `vectorised=True` it is called once per batch, with a's values shaped [B, N, 1] and b's [B, 1, N].
-    With `on="card"` it gets the whole card, a list of items (in order of place, where there are places), and is asked
-    last: cards come by falling worth until one keeps it. Without `fields` it sees every column. It cannot be
-    written to a file.
+    With `on="card"` it gets the whole card as a list of items (in order of place, if there are places). It is asked
+    about the best card, then about the second best, until one passes. Without `fields` it sees every column. It
+    cannot be written to a file.
     """
 
     type = "rule"

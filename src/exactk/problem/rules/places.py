@@ -38,14 +38,14 @@ LARGE_VALUE = 4  # a value worn by more than one candidate in four gets a cap of
 
 @dataclass(frozen=True)
 class Slots(CardRule):
-    """The card has places, and stands in their order.
+    """Gives the card places, counted from 1; the items of the card come in that order.
 
-    where:   {place: condition}: who may stand there
-    fixed:   {place: item id}: that item and no other, there and nowhere else
-    weights: the score of an item counts so many times in each place
-    scores:  a column with a list per item: what it is worth more in each place
-    apart:   fields, no two neighbours of one value; or rules on pairs, kept by neighbours
-    rising, falling: a field whose numbers never fall (rise) from place to place
+    where:   {place: condition}: which items may stand there
+    fixed:   {place: item id}: this item stands there
+    weights: for each place, the factor by which the score of its item is multiplied
+    scores:  a column with a list for each item: how much is added to its score in each place
+    apart:   columns in which no two neighbours may have the same value; or rules on pairs that neighbours must keep
+    rising, falling: a column whose numbers never fall (never rise) from one place to the next
     """
 
     type = "slots"

@@ -20,9 +20,9 @@ from exactk.problem.rules.rule_set import Constraint
 
 @dataclass(frozen=True)
 class Prefer(CardRule):
-    """Rather keep `rule`: each break costs `worth`, or all of them together with `once=True`.
+    """A rule that may be broken: each break costs `worth`, or all breaks together with `once=True`.
 
-    A break is a pair that clashes, an item too few or too many, a value short; a total is broken once or not at all.
+    A break is a pair that clashes, one item too few or too many, one value too few. A total breaks once or not at all.
     """
 
     type = "prefer"
