@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from exactk.data.dataset import Dataset
     from exactk.problem.rules.constraints import Constraints
 
-data = typer.Typer(help="Build, describe and audit dataset folders.", no_args_is_help=True)
+data = typer.Typer(help="Build a dataset folder from a log, describe it, and audit it.", no_args_is_help=True)
 build = typer.Typer(help="Build a dataset folder from a source.", no_args_is_help=True)
 app.add_typer(data, name="data")
 data.add_typer(build, name="build")
 
 OUT = typer.Option(..., "--out", help="The dataset folder to write.")
-SOURCE = typer.Option(None, "--source", help="Folder with the files; downloaded where not given.")
-RULES = typer.Option(None, "--rules", help="Rules every card must keep, as TOML or JSON.")
+SOURCE = typer.Option(None, "--source", help="Folder with the files. Without it, they are downloaded.")
+RULES = typer.Option(None, "--rules", help="Rules that every card must keep (TOML or JSON).")
 JSON = typer.Option(False, "--json", help="Print exactly one JSON object.")
 
 
@@ -44,11 +44,11 @@ def build_published(
     out: Path = OUT,
     source: Path | None = SOURCE,
     release: Literal["k4-n20", "k10-n50"] | None = typer.Option(
-        None, "--release", help="Which of the two sets."
+        None, "--release", help="Which of the two sets: K=4 of N=20, or K=10 of N=50."
     ),
     as_json: bool = JSON,
 ) -> None:
-    """The authors' own files, exactly as they are; `exactk data audit` says what they leak."""
+    """Build from the files of the paper's authors, exactly as they are. `exactk data audit` shows how they leak."""
     from exactk.data.sources import published
 
     with download_bar() as progress:
@@ -60,14 +60,16 @@ def build_movielens(
     out: Path = OUT,
     source: Path | None = SOURCE,
     release: str = typer.Option(
-        "ml-100k", "--release", help="ml-100k, ml-1m, ml-10m or ml-25m, to download."
+        "ml-100k", "--release", help="Which release to download: ml-100k, ml-1m, ml-10m or ml-25m."
     ),
     k: int = typer.Option(4, "--k", "-k", help="Items on a card."),
     n: int = typer.Option(20, "--n", "-n", help="Candidates of a request."),
     protocol: Literal["leak-free", "paper"] = typer.Option(
-        "leak-free", "--protocol", help="leak-free: ratings are parted before cards are made; paper: after."
+        "leak-free",
+        "--protocol",
+        help="leak-free: split the ratings, then make cards; paper: make cards, then split.",
     ),
-    seed: int = typer.Option(0, "--seed"),
+    seed: int = typer.Option(0, "--seed", help="Seed of the random numbers."),
     rules: Path | None = RULES,
     as_json: bool = JSON,
 ) -> None:
@@ -85,21 +87,27 @@ def build_movielens(
 @build.command("world")
 def build_world(
     out: Path = OUT,
-    users: int = typer.Option(2_000, "--users"),
-    items: int = typer.Option(5_000, "--items"),
+    users: int = typer.Option(2_000, "--users", help="How many users."),
+    items: int = typer.Option(5_000, "--items", help="How many items."),
     impressions: int = typer.Option(
-        30_000, "--impressions", help="Logged cards: two days to train, one to test."
+        30_000, "--impressions", help="How many logged cards: two days to train on, one to test on."
     ),
-    strength: float = typer.Option(1.0, "--strength", help="Of the effect of pairs; 0: single items decide."),
-    theme: float = typer.Option(0.0, "--theme", help="What three items of one theme gain, in log-odds."),
+    strength: float = typer.Option(
+        1.0, "--strength", help="How much pairs matter; at 0, single items decide."
+    ),
+    theme: float = typer.Option(
+        0.0, "--theme", help="How much a card gains by three items of one theme, in log-odds."
+    ),
     k: int = typer.Option(4, "--k", "-k", help="Items on a card."),
     n: int = typer.Option(50, "--n", "-n", help="Candidates of a request."),
-    click_rate: float = typer.Option(0.13, "--click-rate", help="Share of logged cards clicked."),
-    seed: int = typer.Option(7, "--seed"),
-    workers: int | None = typer.Option(None, "--workers", help="Threads; the data does not depend on it."),
+    click_rate: float = typer.Option(0.13, "--click-rate", help="Share of logged cards that are clicked."),
+    seed: int = typer.Option(7, "--seed", help="Seed of the random numbers."),
+    workers: int | None = typer.Option(
+        None, "--workers", help="How many threads; the data does not depend on it."
+    ),
     as_json: bool = JSON,
 ) -> None:
-    """The embedded simulator, whose true card values are known to evaluation: our stand-in for the Taobao log."""
+    """Build a simulated log. The true value of every card is known, to evaluation only."""
     from exactk.data.world.world import world as built_world
 
     with progress_bar("building the world", impressions) as progress:
@@ -115,53 +123,61 @@ def build_frame(
     impressions: Path = typer.Option(
         ...,
         "--impressions",
-        help="CSV, JSON lines or Parquet, or a folder of such: one row per candidate or request.",
+        help="The log: CSV, JSON lines, Parquet, or a folder of these. One row per candidate, or per request.",
     ),
     out: Path = OUT,
-    items: Path | None = typer.Option(None, "--items", help="Attributes and features of items."),
-    users: Path | None = typer.Option(None, "--users", help="Features of users."),
+    items: Path | None = typer.Option(None, "--items", help="A table of items: attributes and features."),
+    users: Path | None = typer.Option(None, "--users", help="A table of users: features."),
     columns: list[str] = typer.Option(
-        [], "--map", help="our_column=your_column, as user_id=uid; may be repeated."
+        [], "--map", help="Say what your columns are called: user_id=uid. May be repeated."
     ),
-    item_columns: list[str] = typer.Option([], "--map-items", help="The same for the items' file."),
-    user_columns: list[str] = typer.Option([], "--map-users", help="The same for the users' file."),
-    item_features: list[str] = typer.Option([], "--item-feature", help="A number column that is a feature."),
-    user_features: list[str] = typer.Option([], "--user-feature", help="A number column that is a feature."),
+    item_columns: list[str] = typer.Option([], "--map-items", help="The same for the table of items."),
+    user_columns: list[str] = typer.Option([], "--map-users", help="The same for the table of users."),
+    item_features: list[str] = typer.Option(
+        [], "--item-feature", help="A column of numbers that is a feature of items."
+    ),
+    user_features: list[str] = typer.Option(
+        [], "--user-feature", help="A column of numbers that is a feature of users."
+    ),
     separator: str | None = typer.Option(
-        None, "--separator", help="Between the members of lists written as text."
+        None, "--separator", help="What separates the members of lists that are written as text."
     ),
     text_ids: bool = typer.Option(False, "--text-ids", help="Read ids as text, so that 007 stays 007."),
     columns_file: Path | None = typer.Option(
-        None, "--columns", help="What each column is for (TOML), as `exactk data columns` drafts it."
+        None,
+        "--columns",
+        help="A file that says what each column is for (TOML). `exactk data columns` drafts one.",
     ),
     card_size: int | None = typer.Option(
         None,
         "--k",
         "-k",
         min=1,
-        help="Items on a card, where lists were shown whole and no column says. [default: 4]",
+        help="How many items a card has, if lists were shown whole and no column says. [default: 4]",
     ),
     bad_rows: Literal["drop", "error"] = typer.Option(
-        "drop", "--bad-rows", help="Leave out rows that cannot be used and count them, or refuse the file."
+        "drop",
+        "--bad-rows",
+        help="drop: leave out rows that cannot be used, and count them; error: refuse the file.",
     ),
     strict: bool = typer.Option(
         False,
         "--strict",
-        help=f"Exit {LOST} where more than 3% of the rows were lost, or nothing can be learned.",
+        help=f"Exit with status {LOST} if more than 3% of the rows were lost, or nothing can be learned.",
     ),
     report: Path | None = typer.Option(
-        None, "--report", help="Keep what was dropped and why in this file (JSON)."
+        None, "--report", help="Write what was dropped, and why, to this file (JSON)."
     ),
     rules: Path | None = RULES,
     skip_bad: bool = typer.Option(
-        False, "--skip-bad", help="Of a folder of files, count those that cannot be read, and leave them out."
+        False, "--skip-bad", help="Leave out files of a folder that cannot be read, and count them."
     ),
     on_ray: bool = RAY,
     address: str | None = ADDRESS,
-    workers: int = typer.Option(1, "--workers", help="Processes that read files, with --ray."),
+    workers: int = typer.Option(1, "--workers", help="How many processes read files, with --ray."),
     as_json: bool = JSON,
 ) -> None:
-    """Your own log: a row per shown candidate with any columns, or a row per request with lists."""
+    """Build from your own log: a row per shown candidate with any columns, or a row per request with lists."""
     from exactk.data.dataset import Dataset
     from exactk.data.logs import frame
     from exactk.data.logs.report import build_faults, build_lines
@@ -206,13 +222,15 @@ def build_frame(
 
 @data.command("columns")
 def draft_columns(
-    log: Path = typer.Argument(help="The log: CSV, JSON lines or Parquet, or a folder of such."),
-    items: Path | None = typer.Option(None, "--items", help="The table of items beside it."),
-    users: Path | None = typer.Option(None, "--users", help="The table of users beside it."),
-    columns: list[str] = typer.Option([], "--map", help="A role you know: our_column=your_column."),
+    log: Path = typer.Argument(help="The log: CSV, JSON lines, Parquet, or a folder of these."),
+    items: Path | None = typer.Option(None, "--items", help="A table of items that belongs to it."),
+    users: Path | None = typer.Option(None, "--users", help="A table of users that belongs to it."),
+    columns: list[str] = typer.Option(
+        [], "--map", help="Say what a column is: user_id=uid. May be repeated."
+    ),
     as_json: bool = JSON,
 ) -> None:
-    """Draft a columns file (TOML) from the beginning of a log: what each column seems to be for. Read it before use."""
+    """Draft a columns file (TOML) from the beginning of a log: what each column seems to be for. Read it first."""
     from exactk.data.logs.draft import draft_of_files
 
     draft = draft_of_files(log, items, users, column_map(columns))
@@ -228,12 +246,12 @@ def build_log(
     folder: Path = typer.Argument(help="The log folder of a service (exactk serve --log)."),
     out: Path = OUT,
     model: Path | None = typer.Option(
-        None, "--model", help="The model that served: its items, users and rules come along."
+        None, "--model", help="The model that served: the dataset gets its items, users and rules."
     ),
     rules: Path | None = RULES,
     as_json: bool = JSON,
 ) -> None:
-    """What a service showed and what was clicked, with propensities: trains a new model, judges any off-policy."""
+    """Build from the log of a service: what it showed and what was clicked, with propensities."""
     from exactk.data.dataset import Dataset
     from exactk.recommender import Recommender
     from exactk.serving.log.collecting import collect
@@ -262,7 +280,7 @@ def stats(
     folder: Path = typer.Argument(help="A dataset folder."),
     as_json: bool = JSON,
 ) -> None:
-    """Count what a folder holds; beside the paper's dataset table for the authors' files."""
+    """Count what a dataset folder holds."""
     from exactk.data.audit.audit import stats as count
     from exactk.data.dataset import Dataset
 
@@ -283,9 +301,11 @@ def stats(
 def audit(
     folder: Path = typer.Argument(help="A dataset folder."),
     split: Literal["recorded", "random", "user", "time", "pair"] | None = typer.Option(
-        None, "--split", help="How to split; as recorded, else by time where rows have one, else random."
+        None,
+        "--split",
+        help="How to split; by default as recorded, or else by time if rows have one, or else at random.",
     ),
-    seed: int = typer.Option(0, "--seed"),
+    seed: int = typer.Option(0, "--seed", help="Seed of the random numbers."),
     as_json: bool = JSON,
 ) -> None:
     """Measure what could fool you: leaks between splits, popularity, labels, invalid cards, propensities."""

@@ -37,13 +37,15 @@ ON_GPU = ("train",)
 @app.command("bench")
 def bench(
     name: str = typer.Argument(help=f"One of: {', '.join(BENCHMARKS)}, or all."),
-    quick: bool = typer.Option(False, "--quick", help="A smaller run, under a minute, marked as such."),
-    device: Literal["cpu", "cuda"] = typer.Option("cpu", "--device", help="For train."),
+    quick: bool = typer.Option(
+        False, "--quick", help="A smaller run, in under a minute; the result is marked as such."
+    ),
+    device: Literal["cpu", "cuda"] = typer.Option("cpu", "--device", help="The device, for train."),
     published: Path | None = typer.Option(None, "--published", help="The authors' files, for train."),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
-    out: Path | None = typer.Option(None, "--out", help="Folder to keep bench-NAME.json in (say, results)."),
+    out: Path | None = typer.Option(None, "--out", help="Folder for bench-NAME.json, for example results."),
 ) -> None:
-    """Measure: rows for what was measured, goals met or missed, the machine. `all`: whatever this machine can."""
+    """Measure speed, and compare it with the goals. `all` runs every benchmark that this machine can run."""
     if name == "all":
         _all(quick, published, as_json, out)
         return

@@ -20,31 +20,33 @@ def reproduce(
     published: Path | None = typer.Option(None, "--published", help="Folder of the authors' files."),
     movielens: Path | None = typer.Option(None, "--movielens", help="Folder of MovieLens-100K."),
     world: Path | None = typer.Option(
-        None, "--world", help="A dataset folder of a world, for one more column of main."
+        None, "--world", help="A dataset folder of a world, for one more column of the main table."
     ),
     work: Path = typer.Option(
         Path("runs/reproduce"),
         "--work",
-        help="Folder for data and results on the way: run again, it resumes.",
+        help="Folder for data and intermediate results; run again, it resumes.",
     ),
-    seeds: list[int] = typer.Option([0, 1, 2, 3, 4], "--seed", help="May be repeated."),
-    jobs: int = typer.Option(0, "--jobs", help="Processes; as many as cores by default."),
+    seeds: list[int] = typer.Option(
+        [0, 1, 2, 3, 4], "--seed", help="Seeds of the training; may be repeated."
+    ),
+    jobs: int = typer.Option(0, "--jobs", help="How many processes; as many as cores by default."),
     quick: bool = typer.Option(
-        False, "--quick", help="A few minutes: fewer rows, epochs, seeds; marked as such."
+        False, "--quick", help="A few minutes: fewer rows, epochs and seeds; the result is marked as such."
     ),
     note: list[str] = typer.Option([], "--note", help="A remark to keep with the result; may be repeated."),
     report_only: bool = typer.Option(
-        False, "--report", help="Run nothing: report what earlier runs left in --work."
+        False, "--report", help="Run nothing: show what earlier runs left in --work."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
     out: Path | None = typer.Option(
-        None, "--out", help="Folder to keep reproduce-PART.json in (say, results)."
+        None, "--out", help="Folder for reproduce-PART.json, for example results."
     ),
     plot: Path | None = typer.Option(
-        None, "--plot", help="Folder for pictures, PNG and SVG (say, docs/img)."
+        None, "--plot", help="Folder for pictures (PNG and SVG), for example docs/img."
     ),
 ) -> None:
-    """Train what is missing, judge it on the test requests, print the table; kept results are not run again."""
+    """Reproduce a table or figure of the paper: train what is missing, judge it on the test requests, print the table."""
     from exactk_lab.bench.reproduced import table
     from exactk_lab.reproduce import PARTS, figures
     from exactk_lab.reproduce.cells import Options
