@@ -46,7 +46,7 @@ def reproduce(
         None, "--plot", help="Folder for pictures (PNG and SVG), for example docs/img."
     ),
 ) -> None:
-    """Reproduce a table or figure of the paper: train what is missing, judge it on the test requests, print the table."""
+    """Reproduce a table or figure of the paper: train what is missing, judge it on the test requests, print it."""
     from exactk_lab.bench.reproduced import table
     from exactk_lab.reproduce import PARTS, figures
     from exactk_lab.reproduce.cells import Options
