@@ -18,7 +18,7 @@ from exactk.problem.exact.wants import wear
 MOST_SWAPS = 200
 
 
-class Scratch(NamedTuple):
+class StartScratch(NamedTuple):
     """Room for mending a card."""
 
     totals: np.ndarray  # of the rows
@@ -152,7 +152,7 @@ def start_with(shelf, w, small, leaf, root, row_sums, first, last, deadline, bes
     """Offer cards by greedy picks and swaps, begun with those candidates that promise most, from rank first to last."""
     m, M, left = len(root.adds), len(w.lower), len(leaf.card)
     promise, picks = root.guided.copy(), np.empty(left, np.int64)
-    scratch = Scratch(
+    scratch = StartScratch(
         np.empty(M, np.int64),
         np.ones(M),
         np.empty(m),
