@@ -241,8 +241,11 @@ def test_every_type_of_text_id_is_text() -> None:
     rows = shop_rows()
     ids = [UUID(int=int(n) + 5) for n in rows["item_id"]]
     views = pa.array([f"p{n}" for n in rows["item_id"]]).cast(pa.string_view())
-    tables = pd.DataFrame(rows | {"item_id": ids}), pa.table(rows | {"item_id": views})
-    for table, first in zip(tables, (str(ids[0]), views[0].as_py()), strict=True):
+    tables = [pd.DataFrame(rows | {"item_id": ids})]
+    tables += [
+        pa.table(rows | {"item_id": held}) for held in (views, views.cast(pa.string()).cast(pa.binary()))
+    ]
+    for table, first in zip(tables, (str(ids[0]), *[views[0].as_py()] * 2), strict=True):
         assert from_frame(table).items["item_id"][0].as_py() == first
 
 
@@ -367,12 +370,18 @@ def test_clicks_alone_are_no_log_of_cards() -> None:
         "userId": rng.integers(30, size=300),
         "time": 1_700_000_000 + 60 * np.arange(300),
         "title": [f"old story {n}" for n in rng.integers(40, size=300)],
-        "category": ["news|city"] * 150 + ["sport"] * 150,
+        "category": ["news"] * 150 + ["sport"] * 150,
     }
     with pytest.raises(
         DataError, match="of clicks alone, without what else was there to click, nothing can be"
     ):
         from_frame(pa.table(events))
+    rows = shop_rows()
+    del rows["item_id"]
+    with pytest.raises(
+        DataError, match="no column for 'item_id'; .*where items have no ids, number the rows"
+    ):
+        from_frame(pa.table(rows))
 
 
 def test_whole_numbers_that_no_float_holds_exactly_are_numbers_still() -> None:

@@ -16,9 +16,10 @@ from exactk.data.columns.roles import ROLES, Columns, encoded_name
 from exactk.data.logs.columns import ID_LISTS
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.files import beginning
-from exactk.data.logs.guess import SUGGESTED_K
-from exactk.data.logs.recognised import key_of, named_ids
+from exactk.data.logs.guess import SUGGESTED_K, is_list_text
+from exactk.data.logs.recognised import key_of, named_ids, plain_values
 from exactk.data.logs.report import ReadReport
+from exactk.data.table import is_list
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest
 
@@ -146,7 +147,9 @@ def choose_columns(
         chosen = replace(chosen, k=named.k)  # what was chosen is the card
     lists = "candidates" in chosen.roles or (
         "item_id" not in chosen.roles and "item_id" not in log.column_names
-    )
+        and any(is_list(plain.type) or is_list_text(name, plain) for name, plain in
+                ((name, plain_values(log[name])) for name in log.column_names))
+    )  # fmt: skip
     if lists and chosen.k is None and not chosen.roles.keys() & {"card", "on_card"}:
         chosen = replace(chosen, k=SUGGESTED_K)  # a request must ask for some
     return ChosenColumns(

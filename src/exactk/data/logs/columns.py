@@ -97,11 +97,12 @@ REQUIRED_WIDE = ("candidates",)
 REQUIRED_LONG = ("request_id", "item_id")
 
 
+_CLICKS_ALONE = "of clicks alone, without what else was there to click, nothing can be learned"
 _WANTED = {
-    "request_id": "rows of one request must share an id (where there is none, make one, say of user and time)",
-    "item_id": "each row is one shown candidate",
-    "candidates": "each row is one request with a list of candidates (or, with item_id, one shown candidate; "
-    "of clicks alone, without what else was there to click, nothing can be learned)",
+    "request_id": "rows of one request must share an id (where there is none, make one, say of user and time; "
+    f"{_CLICKS_ALONE})",
+    "item_id": f"each row is one shown candidate (where items have no ids, number the rows; {_CLICKS_ALONE})",
+    "candidates": "each row is one request with a list of candidates (or, with item_id, one shown candidate)",
 }
 
 

@@ -6,6 +6,7 @@ Knows no columns and no meaning.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -100,7 +101,7 @@ def spread(table: pa.Table, ids: Sequence[str] = ("item_id",)) -> pa.Table:
 
 
 def _usual_types(table: pa.Table) -> pa.Table:
-    """Universal ids and views of texts as texts, other extensions as what they are made of."""
+    """Universal ids, views of texts and texts written as bytes as texts, other extensions as what they are made of."""
     for place, column in enumerate(table.schema):
         if isinstance(column.type, pa.UuidType):
             texts = [None if one is None else str(one) for one in table[place].to_pylist()]
@@ -108,6 +109,9 @@ def _usual_types(table: pa.Table) -> pa.Table:
         elif isinstance(column.type, pa.BaseExtensionType):
             stored = [chunk.storage for chunk in table[place].chunks]
             table = table.set_column(place, column.name, pa.chunked_array(stored, column.type.storage_type))
+        elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+            with suppress(pa.ArrowInvalid):  # what is no UTF-8 is left as it is, and nobody reads it
+                table = table.set_column(place, column.name, table[place].cast(pa.string()))
         elif pa.types.is_string_view(column.type):
             table = table.set_column(place, column.name, table[place].cast(pa.string()))
     return table

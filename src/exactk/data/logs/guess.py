@@ -49,9 +49,9 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
         "card": "slate bundle outfit basket shownitems displayed panel",
         "on_card": "oncard incard onpanel inpanel inslate onslate shown isshown displayed isdisplayed impressed "
         "exposed visible isvisible",
-        "clicked": "click isclick isclicked wasclicked clickbool clicks chosen ischosen selected isselected purchased "
-        "ispurchased bought isbought booked isbooked bookingbool ordered converted conversion label labels feedback "
-        "userfeedback event eventtype action target y",
+        "clicked": "click clk tapped isclick isclicked wasclicked clickbool clicks chosen ischosen selected isselected "
+        "purchased ispurchased bought isbought booked isbooked bookingbool ordered converted conversion label labels "
+        "feedback userfeedback event eventtype action target y",
         "clicked_item": "clicked clickeditemid clickedid click clicks clickeditem chosen selected",
         "clicked_items": "clicked clicks clickedids clickeditemids clickeditems articleidsclicked purchased bought "
         "chosen selected",
