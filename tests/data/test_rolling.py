@@ -29,7 +29,7 @@ def random_rows(num: int, seed: int, moments: int) -> Rows:
     rng = np.random.default_rng(seed)
     rows = []
     for request in range(num):
-        moment, user = int(rng.integers(moments)), int(rng.integers(3))
+        moment, user = int(rng.integers(moments)), (0, 1, 2, None)[int(rng.integers(4))]
         for place, item in enumerate(rng.choice(8, rng.integers(2, 6), replace=False).tolist()):
             rows.append({"request_id": request, "user_id": user, "item_id": item, "on_card": place < 2,
                          "clicked": bool(rng.random() < 0.3), "timestamp": moment})  # fmt: skip
@@ -48,7 +48,7 @@ def counted_by_hand(rows: Rows, row: dict[str, Any]) -> list[float]:
     """The six counts from all rows of strictly earlier moments, summed anew for every row."""
     before = [other for other in rows if other["timestamp"] < row["timestamp"]]
     same = [other for other in before if other["item_id"] == row["item_id"]]
-    own = [other for other in same if other["user_id"] == row["user_id"]]
+    own = [other for other in same if other["user_id"] == row["user_id"] is not None]
     clicks, shown, own_clicks, own_shown = (
         sum(other["clicked"] for other in same), len(same), sum(other["clicked"] for other in own), len(own)
     )  # fmt: skip

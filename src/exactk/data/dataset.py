@@ -27,7 +27,7 @@ from exactk.data.rolling import RollingCounts
 from exactk.data.rules import ItemRules
 from exactk.data.signal import Signal, signal_of
 from exactk.data.split import Cutoffs, Method, epoch_order, in_batches, split_rows
-from exactk.data.table import FILES, Meta, is_text
+from exactk.data.table import FILES, Meta, is_text, nobody_among
 from exactk.errors import DataError, InputError
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
@@ -112,7 +112,7 @@ class Dataset:
         before, moment = folder.counts_before, folder.index.timestamp[self.rows]
         known = before is not None and before.as_of is not None and folder.counts_microseconds
         rows = self.rows[moment > before.as_of] if known and before is not None else self.rows
-        counts = counts_at_end(folder.index, folder.rolling, rows)
+        counts = counts_at_end(folder.index, folder.rolling, rows, nobody_among(folder.user_ids))
         counts.with_ids(folder.item_ids.to_pylist(), folder.user_ids.to_pylist())
         counts.as_of = int(moment.max()) if len(moment) and folder.counts_microseconds else None
         return counts if before is None else counts.plus(before)

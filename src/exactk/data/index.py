@@ -23,7 +23,7 @@ from exactk.atomic import draft_folder
 from exactk.data.columns.codes import CategoryCoder, category_texts
 from exactk.data.columns.roles import Columns
 from exactk.data.logs.coding import Coder
-from exactk.data.table import FILES, Meta, RowLookup, flatten
+from exactk.data.table import FILES, Meta, RowLookup, flatten, nobody_among
 from exactk.errors import DataError
 
 _VERSION = 2
@@ -238,7 +238,9 @@ def _build(folder: Path, meta: Meta, draft: Path) -> None:
     for kind, _ in _ENTITIES:
         shapes[f"{kind}_features"] = [rows[kind], features[f"{kind}_features"]]
         shapes[f"{kind}_categories"] = [rows[kind], len(getattr(columns, kind).categories)]
-    rolling = write_rolling(_mapped(draft, shapes), columns, draft / "rolling.bin") if meta.columns else ()
+    rolling: tuple[str, ...] = ()
+    if meta.columns:
+        rolling = write_rolling(_mapped(draft, shapes), columns, draft / "rolling.bin", nobody_among(users))
     shapes["rolling"] = [counts["candidates"], len(rolling)]
     described = {
         "stamps": _stamps(folder, meta),

@@ -36,12 +36,12 @@ def rolling_names(index: Index, columns: Columns) -> tuple[str, ...]:
     return tuple(name for name in wanted if name not in columns.candidate.numbers)
 
 
-def write_rolling(index: Index, columns: Columns, path: Path) -> tuple[str, ...]:
-    """Compute the counts of every candidate into a flat file; their names."""
+def write_rolling(index: Index, columns: Columns, path: Path, nobody: int = -1) -> tuple[str, ...]:
+    """Compute the counts of every candidate into a flat file; their names. `nobody` is no user, whose row it is."""
     names = rolling_names(index, columns)
     if names:
         out = np.memmap(path, np.float32, "w+", shape=(len(index.candidates), len(names)))
-        _replayed(index, names, np.asarray(out))
+        _replayed(index, names, np.asarray(out), nobody)
         out.flush()
     return names
 
@@ -52,19 +52,22 @@ def rates_so_far(index: Index) -> Float32[np.ndarray, "C"] | None:
     if not dated or index.timestamp.min() == index.timestamp.max():
         return None
     out = np.empty((len(index.candidates), 1), np.float32)
-    _replayed(index, ("rate_so_far",), out)
+    _replayed(index, ("rate_so_far",), out, -1)
     return out[:, 0]
 
 
-def counts_at_end(index: Index, names: tuple[str, ...], rows: Int64[np.ndarray, "R"]) -> RollingCounts:
+def counts_at_end(
+    index: Index, names: tuple[str, ...], rows: Int64[np.ndarray, "R"], nobody: int
+) -> RollingCounts:
     """The counts after these rows: where a service goes on from; by row of the folder's items and users."""
-    return _replayed(index, names, np.empty((0, len(names)), np.float32), rows)
+    return _replayed(index, names, np.empty((0, len(names)), np.float32), nobody, rows)
 
 
 def _replayed(
     index: Index,
     names: tuple[str, ...],
     out: Float32[np.ndarray, "T F"],
+    nobody: int,
     rows: Int64[np.ndarray, "R"] | None = None,
 ) -> RollingCounts:
     every = np.arange(len(index)) if rows is None else np.sort(rows)
@@ -74,9 +77,8 @@ def _replayed(
     whole = bool(outside_clicks(index, np.arange(len(index))).any())
     shown = candidates if whole else _items(index, index.card_start, index.card)
     counts = RollingCounts(names)
-    counts.replay(
-        order, index.timestamp, index.user, shown, clicks, candidates, out, len(index.item_features)
-    )
+    user = np.where(index.user == nobody, np.int32(-1), index.user)
+    counts.replay(order, index.timestamp, user, shown, clicks, candidates, out, len(index.item_features))
     return counts
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32, Int32, Int64
 
-from exactk.data.columns.roles import ROLLING
+from exactk.data.columns.roles import NO_USER, ROLLING
 from exactk.data.rolling_kernel import NO_PAIR, add_pairs, count_events, look_up, rehash, replay_rows
 from exactk.errors import DataError, InputError
 
@@ -70,7 +70,8 @@ class RollingCounts:
         clicked_ends: list[int] = []
         with self._lock:
             for event in events:
-                users.append(_row(self._users, event.user_id) if self.by_user else 0)
+                somebody = self.by_user and event.user_id not in (None, *NO_USER.values())
+                users.append(_row(self._users, event.user_id) if somebody else -1)
                 shown += [_row(self._items, item_id) for item_id in event.shown]
                 clicked += [_row(self._items, item_id) for item_id in event.clicked]
                 shown_ends.append(len(shown))

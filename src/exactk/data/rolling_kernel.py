@@ -64,7 +64,7 @@ def _count(counts, totals, keys, pairs, num_pairs, user, items, column):
     for item in items:
         counts[item, column] += 1.0
         totals[column] += 1.0
-        if len(keys):
+        if len(keys) and user >= 0:
             key = _key(user, item)
             slot = _slot_of(keys, key)
             if keys[slot] == -1:

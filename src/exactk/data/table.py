@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
+from exactk.data.columns.roles import NO_USER
 from exactk.errors import DataError
 
 FORMAT = 2
@@ -182,6 +183,13 @@ def flatten(lists: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, Int64[np.ndarr
     array = combine(lists)
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     return array.flatten(), lengths.astype(np.int64)
+
+
+def nobody_among(users: pa.ChunkedArray | pa.Array) -> int:
+    """The row of the id that stands for no user; -1 where there is none."""
+    return int(
+        pc.index(users, pa.scalar(NO_USER["string" if is_text(users.type) else "int64"], users.type)).as_py()
+    )
 
 
 class RowLookup:
