@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,33 @@ def test_a_local_model_needs_its_package(tmp_path: Path) -> None:
         pytest.skip("sentence-transformers is installed, but no model of it is on this machine")
     with pytest.raises(MissingExtraError, match="read by sentence-transformers, which is not installed"):
         from_frame(SAMPLE.rows, columns(str(tmp_path)), items=SAMPLE.items, path=tmp_path / "log")
+
+
+PACKAGE = """
+from pathlib import Path
+
+
+class SentenceTransformer:
+    def __init__(self, folder, local_files_only):
+        assert local_files_only
+        self.scale = float(Path(folder, "scale").read_text())
+
+    def encode(self, texts, show_progress_bar):
+        return [[self.scale * len(text), 1.0] for text in texts]
+"""
+
+
+def test_the_folder_of_a_local_model_encodes_and_nothing_is_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sentence_transformers").mkdir()
+    (tmp_path / "sentence_transformers" / "__init__.py").write_text(PACKAGE)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "scale").write_text("0.5")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "sentence_transformers", raising=False)
+    described = columns(str(tmp_path / "model"))
+    dataset = from_frame(SAMPLE.rows, described, items=SAMPLE.items, path=tmp_path / "log")
+    monkeypatch.delitem(sys.modules, "sentence_transformers")
+    for row in dataset.items.to_pylist():
+        assert row["title_vector"] == [0.5 * len(row["title"]), 1.0]

@@ -84,7 +84,8 @@ def data_table(document: dict[str, Any]) -> str:
             rate = f"{row['requests_per_s']:,.0f} requests"
         elif "rows_per_s" in row:
             rate = f"{row['rows_per_s']:,.0f} rows"
-        memory = f"{row['peak_memory_mb']:,.0f} | {row['own_memory_mb']:,.0f}"
+        peak = max(row["peak_memory_mb"], row.get("worker_peak_memory_mb", 0.0))
+        memory = f"{peak:,.0f} | {row['own_memory_mb']:,.0f}"
         lines.append(f"| {stage} | {row['seconds']:,.2f} | {rate} | {memory} |")
     return "\n".join(lines)
 
