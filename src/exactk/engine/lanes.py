@@ -155,6 +155,20 @@ def _exponential(builder, x):
 
 
 @no_type_check
+def _power_of_two(builder, x):
+    """2^x = 2^n 2^f with n whole and |f| <= 1/2; the polynomial, by Lawson's method, is off by 8 in 10^8."""
+    x = _larger(builder, x, _constant(-126.0))
+    magic = _constant(12582912.0)  # 1.5 * 2^23: the last bits of the sum are n
+    n = builder.fadd(x, magic)
+    f = builder.fsub(x, builder.fsub(n, magic))
+    p = _constant(1.3276471960e-3)
+    for coefficient in (9.6755415026e-3, 5.5507132751e-2, 2.4022119721e-1, 6.9314696706e-1, 1.0):
+        p = _multiply_add(builder, p, f, _constant(coefficient))
+    exponent = builder.shl(builder.bitcast(n, _INTEGERS), ir.Constant(_INTEGERS, [23] * LANES))
+    return builder.bitcast(builder.add(builder.bitcast(p, _INTEGERS), exponent), _VECTOR)
+
+
+@no_type_check
 def _sigmoid(builder, x):
     one = _constant(1.0)
     raised = _exponential(builder, builder.fsub(_constant(0.0), x))
@@ -194,8 +208,78 @@ total = _of_lanes(
 )
 largest = _of_lanes("largest", 1, lambda builder, a: _folded(builder, a, _larger), types.float32)
 exponential = _of_lanes("exponential", 1, _exponential)  # of x in -80..88, and at those ends beyond
+power_of_two = _of_lanes("power_of_two", 1, _power_of_two)  # of x to 127, and at -126 below
 sigmoid = _of_lanes("sigmoid", 1, _sigmoid)
 hyperbolic_tangent = _of_lanes("hyperbolic_tangent", 1, _hyperbolic_tangent)
+
+
+@no_type_check
+def _sixteen(context, builder, array_type, array, index, step, shrinks):
+    """Sixteen rows, each `step` behind the one before; with `shrinks` that is one less each time."""
+    rows, one = [], context.get_constant(types.int64, 1)
+    for _ in range(LANES):
+        at = _address(context, builder, array_type, array, index)
+        rows.append(builder.load(builder.bitcast(at, _VECTOR.as_pointer()), align=4))
+        index = builder.add(index, step)
+        step = builder.sub(step, one) if shrinks else step
+    return rows
+
+
+@no_type_check
+def _turned(builder, rows):
+    """Rows to columns: for each bit of a place, what is exchanged is that bit of the row and that of the lane."""
+    for bit in (1, 2, 4, 8):
+        low = [lane if not lane & bit else LANES + lane - bit for lane in range(LANES)]
+        high = [lane + bit if not lane & bit else LANES + lane for lane in range(LANES)]
+        for r in [r for r in range(LANES) if not r & bit]:
+            a, b = rows[r], rows[r | bit]
+            rows[r] = builder.shuffle_vector(a, b, ir.Constant(_INTEGERS, low))
+            rows[r | bit] = builder.shuffle_vector(a, b, ir.Constant(_INTEGERS, high))
+    return rows
+
+
+@no_type_check
+def _stored(context, builder, array_type, array, index, step, rows):
+    for row in rows:
+        at = _address(context, builder, array_type, array, index)
+        builder.store(row, builder.bitcast(at, _VECTOR.as_pointer()), align=4)
+        index = builder.add(index, step)
+    return context.get_dummy_value()
+
+
+@no_type_check
+def _of_blocks(name, shrinks, build):
+    """An intrinsic from sixteen rows of one place to sixteen of another: (array, from, its step, to, its step)."""
+
+    def code(context, builder, signature, args):
+        kind = signature.args[0]
+        array, source, source_step, target, target_step = args
+        rows = _sixteen(context, builder, kind, array, source, source_step, shrinks)
+        return _stored(context, builder, kind, array, target, target_step, build(builder, rows))
+
+    def typed(_, array, source, source_step, target, target_step):
+        return types.void(array, *[types.int64] * 4), code
+
+    typed.__name__ = name
+    return intrinsic(typed)
+
+
+@no_type_check
+def _mirrored(builder, rows):
+    """What lies above the diagonal also below it, and 0 on it."""
+    truth, turned, whole = ir.IntType(1), _turned(builder, list(rows)), []
+    chosen = ir.VectorType(truth, LANES)
+    for r in range(LANES):
+        above = ir.Constant(chosen, [truth(int(lane > r)) for lane in range(LANES)])
+        below = ir.Constant(chosen, [truth(int(lane < r)) for lane in range(LANES)])
+        rest = builder.select(below, turned[r], _constant(0.0))
+        whole.append(builder.select(above, rows[r], rest))
+    return whole
+
+
+turn_block = _of_blocks("turn_block", False, _turned)
+turn_shrinking_block = _of_blocks("turn_shrinking_block", True, _turned)
+mirror_shrinking_block = _of_blocks("mirror_shrinking_block", True, _mirrored)
 
 
 @intrinsic

@@ -9,22 +9,25 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from exactk.engine.arithmetic import add_product, add_rows, copied_rows, filled, rectify, transposed
+from exactk.engine.arithmetic import add_product, add_rows, copied_rows, filled, rectify
 from exactk.engine.card_value.columns import pair_at, read_columns, read_context
 from exactk.engine.lanes import (
     add,
     divide,
-    exponential,
     inner,
     larger,
     load,
+    mirror_shrinking_block,
     multiply,
     multiply_add,
+    power_of_two,
     spread,
     store,
     subtract,
     take_next,
     total,
+    turn_block,
+    turn_shrinking_block,
 )
 from exactk.problem.compiling import compiled
 
@@ -56,7 +59,7 @@ class NetworkPlaces(NamedTuple):
     nodes: int
     normed: int
     wide: int  # query, key and value; or the inner layer
-    query: int  # of one head, as columns
+    query: int  # as columns
     square: int  # scores of attention, by the candidate attended to, then the one that attends
     mixed: int  # as columns
     hidden: int
@@ -83,15 +86,19 @@ def read_codes(x, at, tables, start, shape, codes):
 
 @inner
 @no_type_check
-def add_pieces(x, at, width, w, table_at, whole, part):
-    """Adds what a number's pieces weigh: rows of sums over the first pieces, the next one in part."""
-    row = table_at + np.int64(whole) * width
-    share, rest = spread(part), spread(ONE - part)
+def add_pieces(x, out, width, w, at, bins, count, piece, piece_step, part):
+    """Adds what the pieces of `count` numbers weigh: rows of sums over the first pieces, the next one in part."""
+    stride = (bins + 1) * width
     for i in range(0, width, 16):
-        value = multiply_add(load(w, row + i), rest, load(x, at + i))
-        if part > ZERO:
-            value = multiply_add(load(w, row + width + i), share, value)
-        store(x, at + i, value)
+        value = load(x, out + i)
+        for f in range(count):
+            row = at + f * stride + np.int64(x[piece + f * piece_step]) * width + i
+            share = x[
+                part + f * piece_step
+            ]  # 0 after the last piece: then what lies behind it weighs nothing
+            value = multiply_add(load(w, row), spread(ONE - share), value)
+            value = multiply_add(load(w, row + width), spread(share), value)
+        store(x, out + i, value)
 
 
 @inner
@@ -102,19 +109,14 @@ def embed(s, k, p, q, x, w, at, N):
     filled(x, q.start, 4 * D, ZERO)
     copied_rows(x, q.start, 1, D, w, at)
     at += D
-    for f in range(k.context_numbers):
-        add_pieces(
-            x, q.start, D, w, at + f * stride, x[p.context_piece + 2 * f], x[p.context_piece + 2 * f + 1]
-        )
+    add_pieces(x, q.start, D, w, at, k.bins, k.context_numbers, p.context_piece, 2, p.context_piece + 1)
     at += k.context_numbers * stride
     C = k.context_depth
     add_product(x, p.context, C, 1, 1, C, w, at, D, D, x, q.start, D)
     at += C * D
     copied_rows(x, q.nodes, N, D, x, q.start)
-    for f in range(k.numbers):
-        for n in range(N):
-            piece = f * p.span + n
-            add_pieces(x, q.nodes + n * D, D, w, at + f * stride, x[p.piece + piece], x[p.part + piece])
+    for n in range(N):
+        add_pieces(x, q.nodes + n * D, D, w, at, k.bins, k.numbers, p.piece + n, p.span, p.part + n)
     at += k.numbers * stride
     add_product(x, p.rows, k.depth, 1, N, k.depth, w, at, D, D, x, q.nodes, D)
     return at + k.depth * D
@@ -145,15 +147,16 @@ def of_pairs(k, p, q, x, w, at, hidden, outs, out_at, N):
 @inner
 @no_type_check
 def squared(x, at, row, span, N):
-    """Values of the pairs i < j as a symmetric matrix, 0 on its diagonal."""
-    for i in range(N):
-        source, out = row + pair_at(i, N) - i - 1, at + i * span
-        for j in range(i + 1, N, 16):  # what is written beyond the row is the next one's, which comes after
-            store(x, out + j, load(x, source + j))
-    for i in range(N):
-        for j in range(i):
-            x[at + i * span + j] = x[at + j * span + i]
-        x[at + i * span + i] = ZERO
+    """Values of the pairs i < j as a symmetric matrix, 0 on its diagonal; sixteen by sixteen at a time."""
+    for i in range(0, N, 16):
+        source = row + pair_at(i, N) - i - 1
+        mirror_shrinking_block(x, source + i, N - i - 2, at + i * span + i, span)
+        for j in range(i + 16, N, 16):
+            turn_shrinking_block(x, source + j, N - i - 2, at + j * span + i, span)
+            line = source + j
+            for r in range(i, i + 16):
+                store(x, at + r * span + j, load(x, line))
+                line += N - r - 2
 
 
 @inner
@@ -181,7 +184,10 @@ def normed_rows(x, at, num_rows, width, true_width, w, gain_at, out_at):
 @inner
 @no_type_check
 def attended(p, x, square, N):
-    """Softmax over those attended to, for sixteen who attend at a time, not yet divided; the sums go to p.known."""
+    """Softmax over those attended to, for sixteen who attend at a time, not yet divided; the sums go to p.known.
+
+    Scores are logarithms of base two.
+    """
     span = p.span
     for c in range(0, span, 16):
         at = square + c
@@ -191,7 +197,7 @@ def attended(p, x, square, N):
                 most = larger(most, load(x, at + j * span))
         for j in range(N):
             if x[p.present + j] > ZERO:
-                value = exponential(subtract(load(x, at + j * span), most))
+                value = power_of_two(subtract(load(x, at + j * span), most))
                 sums = add(sums, value)
                 store(x, at + j * span, value)
             else:
@@ -209,14 +215,16 @@ def attention(s, p, q, x, w, at, layer, N):
     copied_rows(x, q.wide, N, 3 * D, w, at + D * 3 * D)
     add_product(x, q.normed, D, 1, N, D, w, at, 3 * D, 3 * D, x, q.wide, 3 * D)
     at += 3 * D * D + 3 * D
+    for n in range(0, N, 16):
+        for c in range(0, D, 16):
+            turn_block(x, q.wide + n * 3 * D + c, 3 * D, q.query + c * span + n, span)
     for h in range(s.heads):
         part = q.wide + h * d
         if s.steered:
             squared(x, q.square, q.steering + (layer * s.heads + h) * p.pair_span, span, N)
         else:
             filled(x, q.square, N * span, ZERO)
-        transposed(x, part, 3 * D, N, d, x, q.query, span)
-        add_product(x, part + D, 3 * D, 1, N, d, x, q.query, span, span, x, q.square, span)
+        add_product(x, part + D, 3 * D, 1, N, d, x, q.query + h * d * span, span, span, x, q.square, span)
         attended(p, x, q.square, N)
         row = q.mixed + h * d * span
         filled(x, row, (d + 3) // 4 * 4 * span, ZERO)  # rows beyond are the next head's, not yet written

@@ -36,6 +36,7 @@ from exactk.problem.compiling import num_cores, shared
 from exactk.settings.config import CardValueConfig, Config, InputSizes
 
 GRAIN = 4  # requests that are worth another thread
+LOG2_E = math.log2(math.e)  # scores of attention are taken to powers of two
 
 
 class CompiledCardValue(SummedValue):
@@ -190,8 +191,8 @@ def places_of(k: ColumnSizes, s: NetworkSizes, N: int) -> tuple[ColumnPlaces, Ne
         "nodes": n * D,
         "normed": n * D,
         "wide": n * max(3 * D, s.inner_width, s.low_rank) + 4 * D,
-        "query": rounded(s.head_size, 4) * span,
-        "square": n * span + 16,
+        "query": D * span,
+        "square": span * span + 16,
         "mixed": (rounded(s.true_width, 4) + 4) * span,
         "hidden": max(s.steered, s.paired) * STRETCH,
         "steering": rounded(s.heads * s.layers, 4) * pair_span if s.steered else 0,
@@ -234,7 +235,7 @@ def _weights(member: Weights, s: NetworkSizes, k: ColumnSizes) -> list[np.ndarra
         parts.append(_of_pieces(weight[:, : numbers * k.bins], numbers, k.bins, s.width))
         parts.append(padded(weight[:, numbers * k.bins :], depth, s.width))
     if s.steered:
-        parts += _two_layers(member, "bias", s.steered, rounded(s.heads * s.layers, 4))
+        parts += _two_layers(member, "bias", s.steered, rounded(s.heads * s.layers, 4), LOG2_E)
     for number in range(s.layers):
         parts += _layer(part_of(member, f"layers.{number}"), s)
     parts += [*_norm(member, "norm", s.width), *_linear(member, "node_hidden", s.width, s.width)]
@@ -255,7 +256,7 @@ def _weights(member: Weights, s: NetworkSizes, k: ColumnSizes) -> list[np.ndarra
 def _layer(layer: Weights, s: NetworkSizes) -> list[np.ndarray]:
     D, F, parts = s.width, s.inner_width, []
     if s.attends:
-        scale = np.repeat(np.array([1 / math.sqrt(s.head_size), 1, 1], np.float32), s.true_width)
+        scale = np.repeat(np.array([LOG2_E / math.sqrt(s.head_size), 1, 1], np.float32), s.true_width)
         weight = in_groups((layer["project.weight"] * scale[:, None]).T, 3, D)  # D 3*D
         parts += [*_norm(layer, "attention_norm", D), _rows(weight, D, 3 * D)]
         parts.append(in_groups(layer["project.bias"] * scale, 3, D))
@@ -276,11 +277,11 @@ def _of_pieces(weight: np.ndarray, numbers: int, bins: int, width: int) -> np.nd
     return sums
 
 
-def _two_layers(member: Weights, name: str, hidden: int, outs: int) -> list[np.ndarray]:
-    first, second = member[f"{name}_hidden.weight"], member[f"{name}_out.weight"]
+def _two_layers(member: Weights, name: str, hidden: int, outs: int, scale: float = 1.0) -> list[np.ndarray]:
+    first, second = member[f"{name}_hidden.weight"], member[f"{name}_out.weight"] * np.float32(scale)
     return [
         _rows(first, hidden, first.shape[1]), _row(member[f"{name}_hidden.bias"], hidden),
-        _rows(second, outs, hidden), _row(member[f"{name}_out.bias"], outs),
+        _rows(second, outs, hidden), _row(member[f"{name}_out.bias"] * np.float32(scale), outs),
     ]  # fmt: skip
 
 
