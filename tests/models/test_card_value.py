@@ -15,7 +15,7 @@ from exactk.engine.card_values import SummedValue
 from exactk.engine.decide import card_value_of
 from exactk.engine.shapes import shapes_of
 from exactk.errors import InputError
-from exactk.models.card_value import CardValue
+from exactk.models.card_value import CardValue, Dropout
 from exactk.settings.config import Config, ShownAs
 from exactk.tensors import TensorBatch, arrays_of
 
@@ -205,3 +205,30 @@ def test_the_engines_values_are_the_networks_own(shown: ShownAs, changes: dict[s
     np.testing.assert_allclose(
         engine.logits(batch.arrays(), cards.numpy()), model(batch, cards).numpy(), rtol=2e-4, atol=2e-4
     )
+
+
+def test_dropout_leaves_out_its_share_and_keeps_the_mean() -> None:
+    torch.manual_seed(0)
+    layer, values = Dropout(0.15), torch.ones(400, 251, requires_grad=True)
+    kept = layer(values)
+    assert (kept == 0).float().mean().item() == pytest.approx(0.15, abs=0.005)
+    torch.testing.assert_close(kept[kept > 0], torch.full_like(kept[kept > 0], 1 / 0.85), rtol=1e-4, atol=0)
+    kept.sum().backward()
+    assert values.grad is not None
+    assert values.grad.equal(kept.detach())
+    rows = kept.detach().mean(1)
+    assert rows.std().item() == pytest.approx(
+        (0.15 / 0.85 / 251) ** 0.5, rel=0.15
+    )  # draws know nothing of each other
+
+
+def test_dropout_is_repeated_by_its_seed_and_rests_in_use() -> None:
+    layer, values = Dropout(0.5), torch.randn(7, 9)
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        drawn.append(layer(values))
+    assert drawn[0].equal(drawn[1])
+    assert not drawn[0].equal(drawn[2])
+    assert layer.eval()(values) is values
+    assert Dropout(0.0)(values) is values

@@ -20,7 +20,8 @@ from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
 from exactk.learning.fit import Step, Task
 from exactk.learning.losses import FAR, list_loss, reward_loss
-from exactk.learning.process import gathered
+from exactk.learning.parts import in_parts
+from exactk.learning.process import current_ranks, gathered
 from exactk.learning.tasks import Data, mixed_precision
 from exactk.models.card_value import CardValue
 from exactk.models.pairvalue import Values
@@ -34,7 +35,8 @@ KNOWN_ENOUGH = (
 )
 FEWEST_STEPS = 1000  # of a whole training: a small log is read in smaller batches
 SMALLEST_BATCH = 8
-SCALES_FROM = 4096  # requests of train
+SCALES_FROM = 4096  # requests of train; fewer where lists are long
+SCALES_FROM_PAIRS = 2**24
 
 
 def shown_in(train: Dataset) -> ShownAs:
@@ -83,7 +85,9 @@ def batch_size_for(config: CardValueConfig | PairValueConfig, rows: int) -> int:
 
 def fit_scales(model: CardValue, data: Data) -> None:
     """Take the scales of all columns from requests evenly spaced through train."""
-    places = np.linspace(0, len(data.train) - 1, min(len(data.train), SCALES_FROM)).astype(np.int64)
+    few = SCALES_FROM_PAIRS // max(int(data.train.meta.N or 1), 1) ** 2
+    num = min(len(data.train), SCALES_FROM, max(few, 1))
+    places = np.linspace(0, len(data.train) - 1, num).astype(np.int64)
     batches = data.train.take(np.unique(places)).batches(data.vocabulary, 512)
     model.inputs.fit([TensorBatch.of(batch, data.device) for batch in batches])
 
@@ -91,15 +95,32 @@ def fit_scales(model: CardValue, data: Data) -> None:
 def card_value_task(model: CardValue, data: Data, batch_size: int, precision: str, choice: float) -> Task:
     """Phase 1 of a card value; validation judges the members together, as they decide."""
 
+    alone = current_ranks().world == 1
+
     def loss(batch: TensorBatch, _: float, generator: Generator) -> Step:
-        with mixed_precision(data.device, precision):
-            each = losses_of(model, batch, choice, generator)  # M B
-        mean = each.mean()
-        return Step(mean * len(each), {"member_loss": mean.detach()})
+        parts = (
+            in_parts(batch) if alone else [batch]
+        )  # gradients of several ranks are averaged as the loss descends
+        if len(parts) > 1:
+            model.zero_grad()
+        summed = torch.zeros((), device=batch.present.device)
+        for part in parts:
+            with mixed_precision(data.device, precision):
+                own = losses_of(model, part, choice, generator).sum() / len(batch)  # of M x B
+            if len(parts) > 1:
+                own.backward()  # type: ignore[no-untyped-call]
+                own = own.detach()
+            summed = summed + own
+        figures = {"member_loss": summed.detach() / len(model.members)}
+        return Step(summed, figures, has_gradients=len(parts) > 1)
 
     def validate() -> dict[str, float]:
         generator = Generator().manual_seed(0)  # the same cards are compared every time
-        losses = [mean_losses(model, batch, choice, generator).cpu() for batch in data.valid_batches()]
+        losses = [
+            mean_losses(model, part, choice, generator).cpu()
+            for batch in data.valid_batches()
+            for part in in_parts(batch)
+        ]
         return {"loss": float(gathered(torch.cat(losses)).mean())}
 
     return data.task(
@@ -168,7 +189,7 @@ def own_cards(
 ) -> tuple[Float[Tensor, "B"], Bool[Tensor, "B"]]:
     """The value of the best card of each list, and whether a click fell on it."""
     logits, clicked = [], []
-    for batch in batches:
+    for batch in itertools.chain.from_iterable(map(in_parts, batches)):
         values = model.values(batch)
         found = exact(batch, values.node, values.pair)
         assert batch.clicks is not None
