@@ -300,6 +300,9 @@ def test_what_tells_of_a_request_only_after_its_click_is_no_feature() -> None:
     reasons = {fact.column: fact.reason for fact in found.facts}
     assert "an outcome" in reasons["session_converted"]
     assert "known only afterwards" in reasons["chosen_rank"] or "an outcome" in reasons["chosen_rank"]
+    few = said | {"clicked": rows["clicked"] & np.repeat(np.arange(200) % 50 > 0, 8)}
+    few["language"] = np.repeat(np.where(np.arange(200) % 50 == 7, "no", "de"), 8)
+    assert "language" in draft_columns(pa.table(few)).columns.context.categories
     always = {name: held for name, held in said.items() if name != "session_converted"}
     always |= {
         "clicked": rows["clicked"],

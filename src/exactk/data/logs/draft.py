@@ -264,7 +264,8 @@ class _Log:
             return _OF_THE_LIST
         if self.clicked is None or len(values) != len(self._sizes):
             return ""
-        if is_outcome(values, np.bincount(self.request[self.clicked], minlength=len(values)) > 0):
+        clicked = np.bincount(self.request[self.clicked], minlength=len(values)) > 0
+        if is_outcome(values, clicked, luck=1e-6):  # requests without a click may be few
             return _OUTCOME
         return _FINDS_CLICKS if points_at_clicks(values, self.clicked, self._sizes) else ""
 

@@ -299,17 +299,18 @@ def is_running_number(values: pa.Array) -> bool:
     return bool((np.diff(np.sort(held)) == 1).all() or (np.diff(held) > 0).all())
 
 
-def is_outcome(values: pa.Array, clicked: Bool[np.ndarray, "C"]) -> bool:
-    """One value (or none) wherever nothing was clicked (but for one in 500), and often another where something was."""
+def is_outcome(values: pa.Array, clicked: Bool[np.ndarray, "C"], luck: float = 1.0) -> bool:
+    """One value (or none) wherever nothing was clicked (but for one in 500), and often another where something was.
+
+    Not where as many unclicked ones would all have the usual value by chance more often than `luck`.
+    """
     if is_list(values.type) or not clicked.any() or clicked.all():
         return False
     code = values.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
     usual = int(np.bincount(code[~clicked]).argmax())
     elsewhere, there = (code[~clicked] != usual).mean(), (code[clicked] != usual).mean()
-    chance = (
-        ~clicked
-    ).sum() * there < 14  # one in a million that as many unclicked ones all had the usual value
-    return bool(elsewhere <= 0.002 and there > max(0.02, 20 * elsewhere) and not chance)
+    by_chance = (1 - there) ** (~clicked).sum()
+    return bool(elsewhere <= 0.002 and there > max(0.02, 20 * elsewhere) and by_chance <= luck)
 
 
 def points_at_clicks(values: pa.Array, clicked: Bool[np.ndarray, "C"], sizes: Int64[np.ndarray, "R"]) -> bool:
