@@ -13,6 +13,7 @@ from typing import Any
 
 import latex2mathml.converter
 from docutils import nodes
+from sphinx.pycode import ModuleAnalyzer
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
@@ -70,12 +71,21 @@ def add_dark_twins(app: Any, document: nodes.document) -> None:
 
 
 def fields_of(*given: Any) -> None:
-    """A docstring's `name:  meaning` lines become a list of fields, as they read in the source."""
+    """A docstring's `name:  meaning` lines become a list of definitions, as they read in the source."""
     lines: list[str] = given[-1]
-    for number, line in enumerate(lines):
-        before = lines[number - 1] if number else ""
-        if re.match(r"[a-z_]+(, [a-z_]+)*: +\S", line) and (not before or before.startswith((":", " "))):
-            lines[number] = f":{line}"
+    found: list[str] = []
+    inside = False
+    for line in lines:
+        field = re.match(r"([a-z_]+(?:, [a-z_]+)*): +(\S.*)", line)
+        if field and (inside or not found or not found[-1]):
+            found += [", ".join(f"``{name}``" for name in field[1].split(", ")), f"    {field[2]}"]
+            inside = True
+        elif inside and line.startswith(" "):
+            found.append(f"    {line.strip()}")
+        else:
+            inside = False
+            found.append(line)
+    lines[:] = found
 
 
 def visit_math(writer: Any, node: nodes.math) -> None:
@@ -91,10 +101,18 @@ def visit_math_block(writer: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def hide_overloads(_: Any) -> None:
+    """`solve` is one function to a reader: its overloads, which type checkers read, would be listed before it."""
+    analyzer = ModuleAnalyzer.for_module("exactk.problem.solving")
+    analyzer.analyze()
+    analyzer.overloads.clear()
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.add_source_suffix(".ipynb", "notebook")
     app.add_source_parser(NotebookParser)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
     app.connect("autodoc-process-docstring", fields_of)
+    app.connect("builder-inited", hide_overloads)
     app.connect("doctree-read", add_dark_twins, priority=100)  # before Sphinx collects pictures
