@@ -87,18 +87,25 @@ def read_codes(x, at, tables, start, shape, codes):
 @inner
 @no_type_check
 def add_pieces(x, out, width, w, at, bins, count, piece, piece_step, part):
-    """Adds what the pieces of `count` numbers weigh: rows of sums over the first pieces, the next one in part."""
+    """Adds what the pieces of `count` numbers weigh: rows of sums over the first pieces, the next one in part.
+
+    After the last piece the part is 0, so that what lies behind it weighs nothing. A width that ends with sixteen has
+    these twice, alike.
+    """
     stride = (bins + 1) * width
-    for i in range(0, width, 16):
-        value = load(x, out + i)
+    for i in range(0, width, 32):
+        far = min(i + 16, width - 16)
+        a, c, b, d = load(x, out + i), load(x, out + far), spread(ZERO), spread(ZERO)
         for f in range(count):
-            row = at + f * stride + np.int64(x[piece + f * piece_step]) * width + i
-            share = x[
-                part + f * piece_step
-            ]  # 0 after the last piece: then what lies behind it weighs nothing
-            value = multiply_add(load(w, row), spread(ONE - share), value)
-            value = multiply_add(load(w, row + width), spread(share), value)
-        store(x, out + i, value)
+            row = at + f * stride + np.int64(x[piece + f * piece_step]) * width
+            share = x[part + f * piece_step]
+            first, second = spread(ONE - share), spread(share)
+            a = multiply_add(load(w, row + i), first, a)
+            b = multiply_add(load(w, row + width + i), second, b)
+            c = multiply_add(load(w, row + far), first, c)
+            d = multiply_add(load(w, row + width + far), second, d)
+        store(x, out + i, add(a, b))
+        store(x, out + far, add(c, d))
 
 
 @inner
@@ -334,7 +341,7 @@ def read_own(m, k, p, x, tables, shapes, given, b, N):
     size, item_size = len(tables) // own.shape[0], shapes[2]
     for n in range(N):
         at = p.rows + n * k.depth + k.depth - k.own
-        if not read_codes(x, at, tables, m * size, shapes[0], codes[b, n]):
+        if k.categories and not read_codes(x, at, tables, m * size, shapes[0], codes[b, n]):
             return False
         for e in range(own.shape[3]):
             x[p.rows + (n + 1) * k.depth - own.shape[3] + e] = own[m, b, n, e]
