@@ -85,7 +85,7 @@ function draw(moved, fresh) {
     state.conflictsShown = view.items.length > 20;
     state.told = null;
     find("why-title").textContent = "Why?";
-    fill("why", element("p", { class: "hint" }, "Point at an item, or reach it with Tab: here stands why it is on the card, or what keeps it out."));
+    fill("why", element("p", { class: "hint" }, "Point at an item, or reach it with Tab, to read why it is on the card, or what keeps it off."));
   }
   find("k-shown").textContent = state.k;
   drawRules(view.rules, state.on, view, (index) => {
