@@ -360,6 +360,23 @@ def test_folders_that_say_what_all_their_rows_have_are_columns(tmp_path: Path) -
     assert set(held["market"].to_pylist()) == {"north", "south west"}
 
 
+def test_fields_of_objects_keep_apart_what_bears_one_name() -> None:
+    one = {"id": 7, "name": "x", "at": {"name": "y", "lat": 0.5}}
+    table = pa.table({"name": ["z"], "shop": [one], "shop.name": [1], "sold": [[{"sku": 3}, None]]})
+    found = spread(table).to_pylist()
+    assert found == [
+        {
+            "name": "z",
+            "shop.id": 7,
+            "shop.shop.name": "x",
+            "at.name": "y",
+            "lat": 0.5,
+            "shop.name": 1,
+            "sku": [3, None],
+        }
+    ]
+
+
 def test_a_log_of_no_rows_is_refused() -> None:
     with pytest.raises(DataError, match="not one of 0 rows"):
         from_frame(pa.table(shop_rows()).slice(0, 0))

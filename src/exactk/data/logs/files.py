@@ -82,22 +82,30 @@ def spread(table: pa.Table, ids: Sequence[str] = ("item_id",)) -> pa.Table:
     Those of a list's objects that are `ids` are called as the list was.
     """
     table = _usual_types(table)
-    while True:
-        found = next(((n, one) for n, one in enumerate(table.schema) if _is_object(one.type)), None)
-        if found is None:
-            return table
-        place, (name, column) = found[0], (found[1].name, combine(table[found[0]]))
-        values, sizes = flatten(column) if is_list(column.type) else (column, None)
-        table = table.remove_column(place)
-        taken = set(table.column_names)
-        for inner, held in zip(values.type, values.flatten(), strict=True):
-            ours = name if sizes is not None and inner.name in ids else inner.name
-            ours = f"{name}.{ours}" if ours in taken or ours.lower() == "id" else ours
-            taken.add(ours)
-            if sizes is not None:
-                held = lists_of(sizes, held, column)
-            table = table.add_column(place, ours, held)
-            place += 1
+    while any(_is_object(one.type) for one in table.schema):
+        taken = {one.name for one in table.schema if not _is_object(one.type)}
+        columns: dict[str, Any] = {}
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if not _is_object(column.type):
+                columns[name] = column
+                continue
+            for field, held in _fields(column):
+                ours = name if is_list(column.type) and field in ids else field
+                ours = f"{name}.{ours}" if field.lower() == "id" else ours
+                while ours in taken:
+                    ours = f"{name}.{ours}"
+                taken.add(ours)
+                columns[ours] = held
+        table = pa.table(columns)
+    return table
+
+
+def _fields(column: pa.ChunkedArray) -> Iterator[tuple[str, pa.Array]]:
+    """The fields of objects, or of objects in lists."""
+    objects = combine(column)
+    values, sizes = flatten(objects) if is_list(objects.type) else (objects, None)
+    for field, held in zip(values.type, values.flatten(), strict=True):
+        yield field.name, held if sizes is None else lists_of(sizes, held, objects)
 
 
 def _usual_types(table: pa.Table) -> pa.Table:
