@@ -60,6 +60,22 @@ def test_larger_sets_are_searched_exactly(seed: int, kinds: tuple[str, ...], K: 
     check_best(a_shelf(seed, kinds, 12, K, pairs=True))
 
 
+@settings(max_examples=200, deadline=None)
+@given(seeds, mixes, st.integers(5, 10), st.integers(3, 5), st.booleans())
+def test_a_search_that_had_no_time_brackets_the_best_card(
+    seed: int, kinds: tuple[str, ...], N: int, K: int, pairs: bool
+) -> None:
+    shelf = a_shelf(seed, kinds, N, K, pairs)
+    pair = None if shelf.pair is None else shelf.pair[None]
+    hurried = cliques.best(shelf.requests(), shelf.node[None], pair, time_limit=0.0)
+    ranked = shelf.best()
+    best = ranked[0][1] if ranked else -np.inf
+    assert hurried.weight[0] - 1e-9 <= best <= hurried.bound[0] + 1e-9
+    if hurried.optimal[0]:
+        assert hurried.found[0] == bool(ranked)
+        assert hurried.weight[0] == pytest.approx(best, abs=1e-9)
+
+
 @settings(max_examples=150, deadline=None)
 @given(seeds, mixes, st.integers(2, 8), st.integers(1, 5))
 def test_what_can_be_completed_agrees_with_brute_force(

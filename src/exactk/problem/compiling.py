@@ -57,6 +57,11 @@ def compiled_within(kernel: Callable[..., Any], **options: Any) -> Any:
     return dispatcher
 
 
+def compiled_into(kernel: Callable[..., Any]) -> Any:
+    """The same for a kernel that becomes a part of whichever calls it: one layer less for LLVM to go through."""
+    return compiled_within(kernel, inline="always")
+
+
 def compiled_inside(kernel: Callable[..., Any]) -> Any:
     """The same for kernels that also make no arrays.
 

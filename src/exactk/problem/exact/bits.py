@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 
 from exactk.problem.compiling import compiled as compiled
 from exactk.problem.compiling import compiled_inside as compiled_inside
+from exactk.problem.compiling import compiled_into as compiled_into
 from exactk.problem.compiling import compiled_sums as compiled_sums
 from exactk.problem.compiling import compiled_within as compiled_within
 

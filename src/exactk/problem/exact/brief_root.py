@@ -70,7 +70,7 @@ def root_of(shelf, w, small, graph, row_sums, left, weighs, pairs, fault):
     for i in range(m):
         for k in range(held):
             hope[held + i] += shelf.joint[small.position[i], small.must[k]]
-        if left > 1 and largest > 0.0:
+        if left > 1 and largest > 0.0 and (len(w.lower) or w.places):  # only prices ask for it
             best, mark = best_sum(
                 flat, np.uint64(i * pairs.shape[1]), zeros, 0, 0, m, left - 1, mark, largest / m,
                 -1.01 * largest - 1.0, TRIES,

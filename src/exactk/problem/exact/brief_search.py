@@ -10,7 +10,7 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from exactk.problem.exact.bits import compiled_inside, compiled_within, seconds
+from exactk.problem.exact.bits import compiled_inside, compiled_into, compiled_within, seconds
 from exactk.problem.exact.brief_root import Root, dearest_crowd, root_of, without_crowd
 from exactk.problem.exact.brief_start import start_with
 from exactk.problem.exact.crowds import Crowd, least_crowding, top_apart
@@ -148,10 +148,11 @@ def count(shelf, w, small, more, held, depth, i, step):
 
 @compiled_inside
 @no_type_check
-def settle_share(levels, num, left, apart, crowd, small, seen, line):
+def settle_share(levels, num, left, apart, crowd, small, seen, line, deadline):
     """Let candidates lend to partners the least that gives a low bound at the root, or one not above `line`.
 
     Bounds that know crowds and caps see what each keeps; and where pairs weigh little there is little to lend for.
+    Returns that bound.
     """
     least, best = np.inf, 0.0
     for share in SHARES:
@@ -163,9 +164,10 @@ def settle_share(levels, num, left, apart, crowd, small, seen, line):
             most = top_apart(levels, 0, num, left, crowd, small, seen)
         if most < least - 1e-3 * abs(least) or share == 0.0:
             least, best = most, share
-        if most <= line:
+        if most <= line or seconds() > deadline:
             break
     levels.share[0] = best
+    return least
 
 
 @compiled_within
@@ -208,7 +210,9 @@ def branch(shelf, w, small, leaf, levels, crowd, root, first_only, deadline, bes
     sums[0] = root.total
     if not (first_only or levels.free):
         line = bar_of(best) - best.slack - root.total + costs[0] - crowding[0]
-        settle_share(levels, num[0], left, apart, crowd, small, more.seen, line)
+        most = settle_share(levels, num[0], left, apart, crowd, small, more.seen, line, deadline)
+        if seconds() > deadline:
+            return max(bar_of(best), root.total + most + crowding[0] - costs[0]), most <= line
     steps, depth = 0, 0
     entering = True
     while depth >= 0:
@@ -302,7 +306,7 @@ def offer_few(shelf, w, small, leaf, levels, total, row_sums, first_only, deadli
     return bar_of(best), True
 
 
-@compiled_within
+@compiled_into
 @no_type_check
 def search_brief(
     shelf, graph, brief, b, must, held, position, m, left, group, cap, deadline, first_only, cards, weights, fault

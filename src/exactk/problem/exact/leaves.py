@@ -12,7 +12,7 @@ import numpy as np
 
 from exactk.problem.exact.bits import compiled_inside, compiled_within, seconds
 from exactk.problem.exact.levels import ADDS, OPEN, reaches, row_at, who_is
-from exactk.problem.exact.matrix import is_bad
+from exactk.problem.exact.matrix import TILE, is_bad
 from exactk.problem.exact.places import best_order, best_row
 from exactk.problem.exact.ranking import bar_of, offer
 from exactk.problem.exact.setup import ascend, overflows
@@ -60,20 +60,22 @@ def leaf_of(w, left):
 def joint_weights(graph, present, pair, clash, clash_of, worth, once, joint, fault):
     """Fill `joint` with pair weights, less the price of clashes that cost each; False at a weight that is bad."""
     N = len(present)
-    for p in range(N):
-        for q in range(p, N):
-            weight = 0.0
-            if p != q and present[p] and present[q] and graph[p, q]:
-                if len(pair):
-                    weight = pair[p, q]
-                    if is_bad(pair, p, q):
-                        fault[0], fault[1] = p, q
-                        return False
-                for c in range(len(clash_of)):
-                    if clash[c, p, q] and not once[clash_of[c]]:
-                        weight -= worth[clash_of[c]]
-            joint[p, q] = weight
-            joint[q, p] = weight
+    for top in range(0, N, TILE):
+        for edge in range(top, N, TILE):
+            for p in range(top, min(top + TILE, N)):
+                for q in range(max(edge, p), min(edge + TILE, N)):
+                    weight = 0.0
+                    if p != q and present[p] and present[q] and graph[p, q]:
+                        if len(pair):
+                            weight = pair[p, q]
+                            if is_bad(pair, p, q):
+                                fault[0], fault[1] = p, q
+                                return False
+                        for c in range(len(clash_of)):
+                            if clash[c, p, q] and not once[clash_of[c]]:
+                                weight -= worth[clash_of[c]]
+                    joint[p, q] = weight
+                    joint[q, p] = weight
     return True
 
 
