@@ -88,6 +88,12 @@ def test_any_number_of_candidates_is_read(shown: ShownAs, size: int) -> None:
     same(all_terms(shown), batch_with_columns(3, size))
 
 
+@pytest.mark.parametrize(("width", "heads"), [(48, 6), (64, 8)])
+def test_widths_of_several_registers_are_read_whole(width: int, heads: int) -> None:
+    config = replace(CONFIG, width=width, heads=heads, feed_forward_size=2 * width)
+    same(all_terms("list", config), batch_with_columns(2, 50), config)
+
+
 def test_threads_find_what_one_finds() -> None:
     model, batch = all_terms("session"), batch_with_columns(64).arrays()
     weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
