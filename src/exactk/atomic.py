@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import os
 import secrets
 import shutil
@@ -115,6 +116,12 @@ def flush_folder(folder: Path) -> None:
         for name in files:
             _flush(Path(root) / name)
         _flush(Path(root))
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def temporary_folder(name: str = "dataset") -> Path:

@@ -5,11 +5,11 @@ Knows files, not what is in them: no torch, so that a process that only starts o
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+from exactk.atomic import sha256
 from exactk.errors import DataError
 
 FORMAT = 1
@@ -65,9 +65,3 @@ def _refuse_absurd(file: Path, described: dict[str, Any]) -> None:
                 raise DataError(
                     f"{file} is damaged: {setting} is {value:,}, which fits none of the weights beside it"
                 )
-
-
-def sha256(path: Path) -> str:
-    """Of a file's content, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

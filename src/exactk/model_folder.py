@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from exactk.atomic import atomic_folder, failed
+from exactk.atomic import atomic_folder, failed, sha256
 from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import SplitRecord
 from exactk.data.requests.builder import RequestBuilder
@@ -25,7 +25,7 @@ from exactk.data.rolling import RollingCounts
 from exactk.engine.decide import Calibration, ModelWeights
 from exactk.engine.shapes import shapes_of
 from exactk.errors import DataError
-from exactk.model_files import FORMAT, checked_description, sha256
+from exactk.model_files import FORMAT, checked_description
 from exactk.problem.rules.constraints import Constraints
 from exactk.settings.config import Config, InputSizes
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from exactk.data.world.recipe import CATEGORIES, THEMES, complement_table
+from exactk.data.world.recipe import CATEGORIES, THEMES, Goods, People
 from exactk.data.world.truth import (
     CHOICE,
     LIKENESS,
@@ -27,20 +27,23 @@ EFFECTS = Effects(taste=0.8, quality=0.5, price=0.1, complement=0.4, same_catego
 
 def tiny_truth(strength: float = 1.0, theme: float = 0.0) -> Truth:
     """One user; item 0 a hat, 1 and 2 scarves with styles 0.5 apart, 3 sneakers, 4 a lamp."""
-    return Truth(
+    people = People(
         taste=np.array([[1.0, 2.0]], np.float32),
         budget=np.array([0.5], np.float32),
         coordination=np.array([1.25], np.float32),
+        activity=np.ones(1, np.float32),
+    )
+    goods = Goods(
         category=np.array([HAT, SCARF, SCARF, SNEAKERS, LAMP], np.int8),
         theme=np.array([0, 0, 0, 3, -1], np.int8),
+        brand=np.zeros(5, np.int32),
+        family=np.arange(5, dtype=np.int32),
         style=np.array([[1, 0], [0, 0.5], [0, 1], [0.5, 0.5], [0, 0]], np.float32),
         price=np.array([0.5, 1.5, -0.5, 0.5, 2.5], np.float32),
         quality=np.array([1, 0, 0, -1, 2], np.float32),
-        complement=complement_table(),
-        effects=EFFECTS,
-        strength=strength,
-        theme_gain=theme,
+        words=np.zeros((5, 3), np.int32),
     )
+    return Truth(people, goods, strength, theme, effects=EFFECTS)
 
 
 USER = np.array([0])

@@ -51,25 +51,14 @@ def card_positions(
         np.zeros(R, np.int8),
         np.zeros(R, np.int64),
     )
-    _card_positions(candidates, num_candidates, card, card_sizes, clicked_item, scratch, first_row, *placed)
+    _card_positions(candidates, num_candidates, card, card_sizes, clicked_item, scratch, first_row, placed)
     return placed
 
 
 @njit(cache=True, nogil=True)
 @no_type_check
-def _card_positions(
-    candidates,
-    num_candidates,
-    card,
-    card_sizes,
-    clicked_item,
-    scratch,
-    first_row,
-    positions,
-    clicks,
-    fault,
-    culprit,
-):
+def _card_positions(candidates, num_candidates, card, card_sizes, clicked_item, scratch, first_row, placed):
+    positions, clicks, fault, culprit = placed
     c = p = 0
     for row in range(len(num_candidates)):
         # scratch[item]: an odd mark (a candidate of this row), the next even one (also on its card); its position.
@@ -99,6 +88,16 @@ def _card_positions(
                 fault[row], culprit[row] = 4, row
         c += num_candidates[row]
         p += card_sizes[row]
+
+
+def entries(
+    start: Int64[np.ndarray, "E"], rows: Int64[np.ndarray, "B"]
+) -> tuple[Int64[np.ndarray, "L"], Int64[np.ndarray, "L"]]:
+    """The lists of the rows asked for, end to end: the place in `rows` that each value is of, and where it lies."""
+    counts = start[rows + 1] - start[rows]
+    owner = np.repeat(np.arange(len(rows)), counts)
+    before = np.cumsum(counts) - counts
+    return owner, np.asarray((start[rows] - before)[owner] + np.arange(len(owner)), np.int64)
 
 
 def list_positions(

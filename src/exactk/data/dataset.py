@@ -6,6 +6,7 @@ Knows no source and no model; a view adds only row numbers to its folder's memor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -21,17 +22,66 @@ from exactk.data.columns.fitted import FittedColumns
 from exactk.data.columns.logged import fitted_columns
 from exactk.data.columns.roles import NO_USER
 from exactk.data.columns.vocabulary import Scaling, Vocabulary
-from exactk.data.folder import Folder
-from exactk.data.replay import counts_at_end
+from exactk.data.folder import Folder, ItemRules
+from exactk.data.index import Index
 from exactk.data.rolling import RollingCounts
-from exactk.data.rules import ItemRules
-from exactk.data.signal import Signal, signal_of
 from exactk.data.split import Cutoffs, Method, epoch_order, in_batches, split_rows
-from exactk.data.table import FILES, Meta, is_text, nobody_among
+from exactk.data.table import FILES, Meta, is_text, nobody_among, pack_graphs
+from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError, InputError
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
 from exactk.problem.rules.constraints import Constraint, Constraints
+
+_GRAPHS_AT_ONCE = 1 << 13  # impressions
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Counts of what a log saw. `names` says what can be learned of it; there may be several kinds, or none."""
+
+    cards: int  # impressions with a card
+    clicked_cards: int
+    named_clicks: int  # clicked cards of which it is known which item was clicked
+    lists: int  # impressions in which an item of the list shown was clicked
+    outside_clicks: int  # clicks on items that were not on the card, or where there was none
+    rewards: int  # candidates with a reward
+
+    @classmethod
+    def of(cls, index: Index, rows: Int64[np.ndarray, "R"], rewards: int) -> Signal:
+        """Count the signals of these rows."""
+        carded = index.card_start[rows + 1] > index.card_start[rows]
+        clicked = carded & index.clicked[rows]
+        return cls(
+            cards=int(carded.sum()),
+            clicked_cards=int(clicked.sum()),
+            named_clicks=int((clicked & (index.clicked_position[rows] >= 0)).sum()),
+            lists=int((index.click_start[rows + 1] > index.click_start[rows]).sum()),
+            outside_clicks=int(index.outside_clicks(rows).sum()),
+            rewards=rewards,
+        )
+
+    @property
+    def whole_lists(self) -> bool:
+        """The list was seen, not the card alone: items outside any card were clicked."""
+        return self.outside_clicks > 0
+
+    @property
+    def positives_only(self) -> bool:
+        """Every card was chosen and none refused: there is no negative."""
+        return 0 < self.cards == self.clicked_cards and not self.whole_lists and not self.named_clicks
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of "card clicked", "item of the card", "item of the list", "positives only", "rewards"."""
+        held = {
+            "card clicked": 0 < self.clicked_cards < self.cards,
+            "item of the card": self.named_clicks > 0 and not self.whole_lists,
+            "item of the list": self.whole_lists,
+            "positives only": self.positives_only,
+            "rewards": self.rewards > 0,
+        }
+        return tuple(name for name, there in held.items() if there)
 
 
 class SplitRecord(NamedTuple):
@@ -102,7 +152,7 @@ class Dataset:
     @cached_property
     def signal(self) -> Signal:
         """What can be learned from this view, and how much of it there is."""
-        return signal_of(self.folder.index, self.rows, self.folder.num_rewards(self.rows))
+        return Signal.of(self.folder.index, self.rows, self.folder.num_rewards(self.rows))
 
     def rolling_counts(self) -> RollingCounts | None:
         """The counts after the last row of this view, for a service to go on from; None where the log keeps none."""
@@ -112,7 +162,7 @@ class Dataset:
         before, moment = folder.counts_before, folder.index.timestamp[self.rows]
         known = before is not None and before.as_of is not None and folder.counts_microseconds
         rows = self.rows[moment > before.as_of] if known and before is not None else self.rows
-        counts = counts_at_end(folder.index, folder.rolling, rows, nobody_among(folder.user_ids))
+        counts = RollingCounts.replayed(folder.index, folder.rolling, nobody_among(folder.user_ids), rows)
         counts.with_ids(folder.item_ids.to_pylist(), folder.user_ids.to_pylist())
         counts.as_of = int(moment.max()) if len(moment) and folder.counts_microseconds else None
         return counts if before is None else counts.plus(before)
@@ -149,6 +199,28 @@ class Dataset:
         """The same impressions under other rules; graphs recorded in the folder are set aside."""
         rules = ItemRules(Constraints.of(constraints), self.path / FILES["items"])
         return Dataset(self.folder, self.rows, rules, self.parted)
+
+    def record_graphs(self) -> None:
+        """Rewrite the folder, all of it, with a `graph` column: rules asked once, so that no epoch pays for them."""
+        if self.rules is None:
+            raise DataError(f"{self.path} has no constraint to make graphs of")
+        file, index = self.path / FILES["impressions"], self.folder.index
+        meta = self.meta.without_files(constraint=self.rules.constraints.to_dict())
+        with DatasetWriter(self.path, meta) as writer, pq.ParquetFile(file, pre_buffer=False) as impressions:
+            for name in self.meta.checksums:
+                if name != file.name:
+                    writer.copy(self.path / name)
+            first = 0
+            for batch in impressions.iter_batches(_GRAPHS_AT_ONCE):
+                rows = np.arange(first, first + len(batch))
+                first += len(batch)
+                count = index.candidate_start[rows + 1] - index.candidate_start[rows]
+                item = index.candidate_rows(rows)
+                packed = pack_graphs(self.rules.graph(item, item >= 0), count)
+                table = pa.Table.from_batches([batch])
+                if "graph" in table.column_names:
+                    table = table.drop_columns(["graph"])
+                writer.write_impressions(table.append_column("graph", packed))
 
     def split(
         self,

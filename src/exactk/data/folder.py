@@ -1,20 +1,22 @@
 """A dataset folder, open: its meta, its index, its tables of items and users; and batches of its rows.
 
-Knows no views: which rows, and in which order, is `dataset.py`'s business.
+Knows no views: which rows, and in which order, is `dataset.py`'s business. Rules it knows only through `Constraints`,
+and of items it reads only the columns they ask for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Int32, Int64
 
-from exactk.data.assemble import gathered_features, padded, unpacked_graphs
+from exactk.data.assemble import entries, gathered_features, padded, unpacked_graphs
 from exactk.data.columns.candidates import CandidateColumns
 from exactk.data.columns.codes import keys_of_column
 from exactk.data.columns.logged import LoggedColumns
@@ -23,10 +25,66 @@ from exactk.data.columns.vocabulary import Scaling, Vocabulary
 from exactk.data.index import check_files, open_index
 from exactk.data.rolling import FILE as COUNTS
 from exactk.data.rolling import RollingCounts
-from exactk.data.rules import ItemRules
-from exactk.data.table import FILES, Meta, combine
+from exactk.data.table import FILES, Meta, combine, plain_values
 from exactk.errors import DataError
 from exactk.problem.batch import Batch
+from exactk.problem.brief import Brief
+from exactk.problem.rules.constraints import Constraints
+
+
+class ItemRules:
+    """`constraints`, and the columns of an items file they read, loaded on first use."""
+
+    def __init__(self, constraints: Constraints, items_file: Path) -> None:
+        self.constraints, self.items_file = constraints, items_file
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any], items_file: Path) -> ItemRules:
+        """From the plain form kept in meta.json."""
+        return cls(Constraints.from_dict(described), items_file)
+
+    @cached_property
+    def _columns(self) -> dict[str, np.ndarray]:
+        wanted = sorted({"item_id", *self.constraints.fields})
+        held = pq.read_schema(self.items_file).names
+        for name in wanted:
+            if name not in held:
+                raise DataError(
+                    f"{self.items_file}: the constraint reads column '{name}', which is not there"
+                )
+        table = pq.read_table(self.items_file, columns=wanted)
+        return {name: plain_values(table[name]) for name in wanted}
+
+    def columns(self, item: Int64[np.ndarray, "B N"]) -> dict[str, np.ndarray]:
+        """The attribute values of candidates given as item rows; absent ones (-1) get some value, to be ignored."""
+        return {name: values[np.maximum(item, 0)] for name, values in self._columns.items()}
+
+    def graph(
+        self, item: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]
+    ) -> Bool[np.ndarray, "B N N"]:
+        """Which candidates, given as item rows, may share a card."""
+        return self.constraints.graph(self.columns(item), present)
+
+    def caps(
+        self, item: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]
+    ) -> tuple[Int32[np.ndarray, "B C N"], Int32[np.ndarray, "B C"]]:
+        """Groups and caps; reads no column, and costs nothing, where no rule caps."""
+        if not any(rule.cap is not None for rule in self.constraints.rules):
+            B, N = item.shape
+            return np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
+        return self.constraints.caps(self.columns(item), present)
+
+    def brief(
+        self,
+        item: Int64[np.ndarray, "B N"],
+        present: Bool[np.ndarray, "B N"],
+        card_size: Int32[np.ndarray, "B"],
+    ) -> Brief | None:
+        """What the rules demand of whole cards; reads no column where they demand nothing."""
+        self.constraints.refuse_functions_of_cards()
+        if not self.constraints.speak_of_cards:
+            return None
+        return self.constraints.brief(self.columns(item), present, card_size)
 
 
 class Folder:
@@ -40,7 +98,7 @@ class Folder:
         self.columns = Columns.from_dict(self.meta.columns or {}, f"{path / 'meta.json'}: columns")
         self.has_graphs = len(self.index.graph) > 0
         self.has_propensity = bool(np.isfinite(self.index.propensity).any())
-        self._bound: tuple[Vocabulary, np.ndarray, np.ndarray, LoggedColumns] | None = None
+        self._seen: _Seen | None = None
 
     @property
     def rolling(self) -> tuple[str, ...]:
@@ -70,12 +128,10 @@ class Folder:
         if "reward" not in self.columns.measured:
             return 0
         column = self.candidate_columns.numbers[:, self.candidate_columns.number_names.index("reward")]
-        start, count = self.index.candidate_start, 0
+        count = 0
         for first in range(0, len(rows), 1 << 16):
-            some = rows[first : first + (1 << 16)]
-            sizes = start[some + 1] - start[some]
-            place = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            count += int((np.nan_to_num(column[np.repeat(start[some], sizes) + place]) != 0).sum())
+            _, at = entries(self.index.candidate_start, rows[first : first + (1 << 16)])
+            count += int((np.nan_to_num(column[at]) != 0).sum())
         return count
 
     @cached_property
@@ -159,22 +215,20 @@ class Folder:
     ) -> Batch:
         """These rows as arrays. `own_rules` replace the folder's constraint and its recorded graphs."""
         index = self.index
-        user_index, item_index = self._vocabulary_rows(vocabulary)
+        seen = self._seen_through(vocabulary)
         count = index.candidate_start[rows + 1] - index.candidate_start[rows]
         card_size = index.card_start[rows + 1] - index.card_start[rows]
-        item = padded(
-            rows, index.candidate_start, index.candidates, _width(count)
-        )  # B N, rows of items.parquet
+        item = index.candidate_rows(rows)  # B N
         present = item >= 0
-        card = padded(rows, index.card_start, index.card, _width(card_size))  # B K
+        card = padded(rows, index.card_start, index.card, int(card_size.max(initial=1)))  # B K
         # A request without a card asks for one of K, or of all it has where they are fewer.
         size = np.where(card_size > 0, card_size, np.minimum(self.meta.K or 0, count)).astype(np.int32)
         rules = own_rules or self.rules
         graph, group, cap = self._validity(rows, item, present, count, own_rules)
         user = index.user[rows].astype(np.int64)
         return Batch(
-            user=user_index[user],
-            item=np.where(present, item_index[np.maximum(item, 0)], 0),
+            user=seen.users[user],
+            item=np.where(present, seen.items[np.maximum(item, 0)], 0),
             present=present,
             graph=graph,
             card_size=size.astype(np.int64),
@@ -189,7 +243,7 @@ class Folder:
             clicked=index.clicked[rows],
             clicked_position=index.clicked_position[rows].astype(np.int64),
             propensity=index.propensity[rows].astype(np.float32) if self.has_propensity else None,
-            **self._logged_columns(vocabulary).arrays(rows, item, present),
+            **seen.columns.arrays(rows, item, present),
         )
 
     def _validity(
@@ -211,29 +265,21 @@ class Folder:
             return graph, np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
         return graph, *rules.caps(item, present)
 
-    def _logged_columns(self, vocabulary: Vocabulary) -> LoggedColumns:
-        """The log's columns in this vocabulary."""
-        self._vocabulary_rows(vocabulary)
-        assert self._bound is not None
-        return self._bound[3]
-
-    def _vocabulary_rows(
-        self, vocabulary: Vocabulary
-    ) -> tuple[Int64[np.ndarray, "U"], Int64[np.ndarray, "I"]]:
-        """Vocabulary index of every user row and item row; kept for the last vocabulary asked for."""
-        if self._bound is None or self._bound[0] is not vocabulary:
-            users = vocabulary.index_users(self.user_ids)
-            items = vocabulary.index_items(self.item_ids)
-            columns = LoggedColumns(
-                vocabulary.columns, self.columns, self.index, self.names, self.candidate_columns, self.items
-            )
-            self._bound = (vocabulary, users, items, columns)
-        return self._bound[1], self._bound[2]
+    def _seen_through(self, vocabulary: Vocabulary) -> _Seen:
+        """Kept for the last vocabulary asked for."""
+        if self._seen is None or self._seen.vocabulary is not vocabulary:
+            users, items = vocabulary.index_users(self.user_ids), vocabulary.index_items(self.item_ids)
+            self._seen = _Seen(vocabulary, users, items, LoggedColumns(vocabulary.columns, self))
+        return self._seen
 
 
-def _width(counts: Int64[np.ndarray, "B"]) -> int:
-    """The width that holds every list: the longest, at least one so that nothing downstream meets an empty axis."""
-    return max(1, int(counts.max(initial=1)))
+class _Seen(NamedTuple):
+    """A folder through a vocabulary: the index of every user row and item row, and the log's columns."""
+
+    vocabulary: Vocabulary
+    users: Int64[np.ndarray, "U"]
+    items: Int64[np.ndarray, "I"]
+    columns: LoggedColumns
 
 
 def _features(

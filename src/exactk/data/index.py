@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Float64, Int8, Int32, Int64, UInt8
 
-from exactk.atomic import draft_folder
+from exactk.atomic import draft_folder, sha256
+from exactk.data.assemble import entries, padded
 from exactk.data.columns.codes import CategoryCoder, category_texts
 from exactk.data.columns.roles import Columns
 from exactk.data.logs.coding import Coder
+from exactk.data.rolling import write_rolling
 from exactk.data.table import FILES, Meta, RowLookup, flatten, nobody_among
 from exactk.errors import DataError
 
@@ -66,6 +68,27 @@ class Index:
     def __len__(self) -> int:
         return len(self.user)
 
+    def candidate_rows(self, rows: Int64[np.ndarray, "B"], width: int = 0) -> Int64[np.ndarray, "B N"]:
+        """Candidates as rows of items, side by side, -1 behind the end of each; as wide as the longest, or `width`."""
+        longest = (self.candidate_start[rows + 1] - self.candidate_start[rows]).max(initial=1)
+        return padded(rows, self.candidate_start, self.candidates, width or int(longest))
+
+    def items_at(
+        self, start: Int64[np.ndarray, "E"], positions: Int32[np.ndarray, "L"]
+    ) -> Int32[np.ndarray, "L"]:
+        """The items that lists of positions, one a row, speak of."""
+        first = np.repeat(self.candidate_start[:-1], np.diff(start))
+        return np.asarray(self.candidates[first + positions], np.int32)
+
+    def outside_clicks(self, rows: Int64[np.ndarray, "B"]) -> Int64[np.ndarray, "B"]:
+        """Clicks of each row on positions that its card does not hold."""
+        of_click, clicks = entries(self.click_start, rows)
+        of_card, cards = entries(self.card_start, rows)
+        position, on_card = self.click[clicks], self.card[cards]
+        width = int(max(position.max(initial=0), on_card.max(initial=0))) + 1
+        inside = np.isin(of_click * width + position, of_card * width + on_card)
+        return np.bincount(of_click[~inside], minlength=len(rows)).astype(np.int64)
+
 
 @dataclass(frozen=True)
 class IndexNames:
@@ -75,14 +98,8 @@ class IndexNames:
     values: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-_DTYPES: dict[str, type[np.generic]] = {
-    "candidate_start": np.int64, "candidates": np.int32, "card_start": np.int64, "card": np.int32,
-    "user": np.int32, "clicked": np.bool_, "clicked_position": np.int32, "propensity": np.float64,
-    "timestamp": np.int64, "request": np.int64, "split": np.int8, "graph_start": np.int64, "graph": np.uint8,
-    "item_features": np.float32, "user_features": np.float32, "click_start": np.int64, "click": np.int32,
-    "context_numbers": np.float32, "context_categories": np.int32, "item_categories": np.int32,
-    "user_categories": np.int32, "rolling": np.float32,
-}  # fmt: skip
+# An array is kept as what its annotation says.
+_DTYPES = {entry.name: np.dtype(str(entry.type).partition("[")[0].lower()) for entry in fields(Index)}
 
 
 def open_index(folder: Path, meta: Meta, verify: bool = False) -> tuple[Index, IndexNames]:
@@ -150,9 +167,7 @@ def check_files(folder: Path, meta: Meta) -> None:
 def check_sums(folder: Path, meta: Meta) -> None:
     """The thorough half: every byte is the one that was written."""
     for file, recorded in meta.checksums.items():
-        with (folder / file).open("rb") as opened:
-            found = hashlib.file_digest(opened, "sha256").hexdigest()
-        if found != recorded["sha256"]:
+        if sha256(folder / file) != recorded["sha256"]:
             raise DataError(f"{folder / file} is damaged: its checksum is not the one recorded in meta.json")
 
 
@@ -194,7 +209,7 @@ def _mapped(home: Path, described: dict[str, list[int]]) -> Index:
     held: dict[str, np.ndarray] = {}
     for entry in fields(Index):
         shape, path = tuple(described[entry.name]), home / f"{entry.name}.bin"
-        dtype = np.dtype(_DTYPES[entry.name])
+        dtype = _DTYPES[entry.name]
         if not path.is_file() or path.stat().st_size != int(np.prod(shape)) * dtype.itemsize:
             raise DataError(f"{path} is damaged; delete {home}, it will be built anew")
         # np.memmap refuses empty files; np.asarray drops its subclass, which compiled loops do not know.
@@ -207,8 +222,6 @@ def _mapped(home: Path, described: dict[str, list[int]]) -> Index:
 
 
 def _build(folder: Path, meta: Meta, draft: Path) -> None:
-    from exactk.data.replay import write_rolling  # it reads the index that is being built
-
     items = pq.read_table(folder / FILES["items"], columns=["item_id"])["item_id"]
     users = pq.read_table(folder / FILES["users"], columns=["user_id"])["user_id"]
     columns = Columns.from_dict(meta.columns or {}, f"{folder / 'meta.json'}: columns")

@@ -1,7 +1,8 @@
 """Rolling counts: how often an item was shown and clicked so far, in all and by this user, and at which rate.
 
-Knows no folder and no service: a build replays a log through it in time order, a service feeds it what it shows and
-hears, and both run the same compiled counting, so that what trained is what serves.
+Knows an index and no service: a build replays a log through it in time order, a service feeds it what it shows and
+hears, and both run the same compiled counting, so that what trained is what serves. A card of a log that tells of cards
+alone shows its items; a list shown whole shows all.
 """
 
 from __future__ import annotations
@@ -9,16 +10,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Float32, Int32, Int64
+from jaxtyping import Float32, Int64
 
-from exactk.data.columns.roles import NO_USER, ROLLING
-from exactk.data.rolling_kernel import NO_PAIR, add_pairs, count_events, look_up, rehash, replay_rows
+from exactk.data.columns.roles import NO_USER, ROLLING, USUAL_ROLLING, Columns
+from exactk.data.logs.coding import NO_TIMESTAMP
+from exactk.data.rolling_kernel import (
+    NO_PAIR,
+    Counted,
+    Events,
+    add_pairs,
+    count_events,
+    look_up,
+    rehash,
+    replay_rows,
+)
 from exactk.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from exactk.data.index import Index
 
 FILE, PAIR_FILE = "rolling-counts.parquet", "rolling-user-counts.parquet"
 _BLOCK = 1 << 15
@@ -47,19 +61,15 @@ class RollingCounts:
         self._kinds = np.array([ROLLING.index(name) for name in names], np.int64)
         self._items: dict[Any, int] = {}
         self._users: dict[Any, int] = {}
-        self._counts = np.zeros((0, 2))  # clicks, showings of each item
-        self._totals = np.zeros(2)
-        self._keys = (
-            np.full(16, NO_PAIR) if any(name.startswith("user_") for name in names) else np.zeros(0, np.int64)
-        )
-        self._pairs = np.zeros((len(self._keys), 2))
-        self._num_pairs = np.zeros(1, np.int64)
+        keys = np.full(16 if any(name.startswith("user_") for name in names) else 0, NO_PAIR)
+        pairs, none = np.zeros((len(keys), 2)), np.zeros(1, np.int64)
+        self._counted = Counted(np.zeros((0, 2)), np.zeros(2), keys, pairs, none)
         self._lock = threading.Lock()
 
     @property
     def by_user(self) -> bool:
         """Whether users are told apart."""
-        return len(self._keys) > 0
+        return len(self._counted.keys) > 0
 
     def update(self, events: Iterable[Shown]) -> None:
         """Count what was shown and clicked."""
@@ -78,7 +88,7 @@ class RollingCounts:
                 clicked_ends.append(len(clicked))
             self._room_for(len(self._items), len(shown) + len(clicked))
             lists = [np.array(each, np.int64) for each in (users, shown, shown_ends, clicked, clicked_ends)]
-            count_events(self._counts, self._totals, self._keys, self._pairs, self._num_pairs, *lists)
+            count_events(self._counted, *lists)
 
     def lookup(self, user_id: Any, item_ids: Sequence[Any]) -> Float32[np.ndarray, "N F"]:
         """The counts so far of these candidates for this user, a column for each name."""
@@ -86,38 +96,45 @@ class RollingCounts:
         out = np.empty((len(items), len(self.names)), np.float32)
         user = self._users.get(user_id, -1)
         with self._lock:
-            look_up(self._counts, self._totals, self._keys, self._pairs, user, items, self._kinds, out)
+            look_up(self._counted, user, items, self._kinds, out)
         return out
 
-    def replay(
-        self,
-        order: Int64[np.ndarray, "O"],
-        timestamp: Int64[np.ndarray, "R"],
-        user: Int32[np.ndarray, "R"],
-        shown: tuple[Int64[np.ndarray, "E"], Int32[np.ndarray, "S"]],
-        clicked: tuple[Int64[np.ndarray, "E"], Int32[np.ndarray, "L"]],
-        candidates: tuple[Int64[np.ndarray, "E"], Int32[np.ndarray, "C"]],
-        out: Float32[np.ndarray, "T F"],
-        num_items: int,
-    ) -> None:
-        """Look up, then count, all rows of a log in time `order`, moment by moment: a row sees only earlier moments.
+    @classmethod
+    def replayed(
+        cls,
+        index: Index,
+        names: Sequence[str],
+        nobody: int = -1,
+        rows: Int64[np.ndarray, "R"] | None = None,
+        out: Float32[np.ndarray, "T F"] | None = None,
+    ) -> RollingCounts:
+        """The counts after these rows of a log (all of them if not given), by row of the folder's items and users.
 
-        Items and users are rows of the folder; `shown`, `clicked` and `candidates` are lists of item rows, each as
-        (start, values); what is looked up goes into `out`, or nowhere where that is empty.
+        `nobody` is the row of users that stands for none.
+        Rows are looked up, then counted, in time order and moment by moment: a row sees only earlier moments. What
+        every candidate had goes into `out`, where that is given.
         """
-        ends = np.append(np.flatnonzero(np.diff(timestamp[order])) + 1, len(order))
+        every = np.arange(len(index)) if rows is None else np.sort(rows)
+        order = every[np.argsort(index.timestamp[every], kind="stable")]
+        whole = bool(index.outside_clicks(np.arange(len(index))).any())
+        candidates = (index.candidate_start, index.candidates)
+        shown = candidates if whole else (index.card_start, index.items_at(index.card_start, index.card))
+        clicked = (index.click_start, index.items_at(index.click_start, index.click))
+        user = np.where(index.user == nobody, np.int32(-1), index.user)
+        events = Events(index.timestamp, user, *shown, *clicked, *candidates)
+        counts, num_items = cls(names), len(index.item_features)
+        found = np.empty((0, len(names)), np.float32) if out is None else out
+        counts._room_for(num_items, 0)
+        ends = np.append(np.flatnonzero(np.diff(index.timestamp[order])) + 1, len(order))
         first = 0
-        self._room_for(num_items, 0)
         while first < len(order):
             last = int(ends[min(int(np.searchsorted(ends, first + _BLOCK)), len(ends) - 1)])
-            rows = order[first:last]
-            lengths = shown[0][rows + 1] - shown[0][rows] + clicked[0][rows + 1] - clicked[0][rows]
-            self._room_for(num_items, int(lengths.sum()))
-            replay_rows(
-                rows, timestamp, user, *shown, *clicked, *candidates, self._counts, self._totals, self._keys,
-                self._pairs, self._num_pairs, self._kinds, out,
-            )  # fmt: skip
+            some = order[first:last]
+            starts = (events.shown_start, events.clicked_start)
+            counts._room_for(num_items, sum(int((start[some + 1] - start[some]).sum()) for start in starts))
+            replay_rows(some, events, counts._counted, counts._kinds, found)
             first = last
+        return counts
 
     def with_ids(self, item_ids: Sequence[Any], user_ids: Sequence[Any]) -> RollingCounts:
         """After a replay: the same counts under the ids that its rows stand for."""
@@ -127,11 +144,11 @@ class RollingCounts:
 
     def plus(self, other: RollingCounts) -> RollingCounts:
         """These counts, and those of another stretch of time."""
-        counted = other._counts[: len(other._items)]
+        counted = other._counted.items[: len(other._items)]
         rows = np.array([_row(self._items, item_id) for item_id in other._items], np.int64)
         self._room_for(len(self._items), 0)
-        np.add.at(self._counts, rows, counted)
-        self._totals += other._totals
+        np.add.at(self._counted.items, rows, counted)
+        self._counted.totals[:] += other._counted.totals
         if self.by_user and other.by_user:
             user, item, pairs = other._held_pairs()
             own = np.array([_row(self._users, user_id) for user_id in other._users], np.int64)
@@ -141,11 +158,11 @@ class RollingCounts:
 
     def tables(self) -> dict[str, pa.Table]:
         """Files by name: all that is to be kept."""
-        counts = self._counts[: len(self._items)]
+        counts = self._counted.items[: len(self._items)]
         table = pa.table({"item_id": _id_array(self._items), "clicks": counts[:, 0], "shown": counts[:, 1]})
         described = {
             b"names": ",".join(self.names).encode(),
-            b"totals": self._totals.astype("<f8").tobytes().hex().encode(),
+            b"totals": self._counted.totals.astype("<f8").tobytes().hex().encode(),
             b"as_of": str("" if self.as_of is None else self.as_of).encode(),
         }
         files = {FILE: table.replace_schema_metadata(described)}
@@ -175,15 +192,13 @@ class RollingCounts:
             counts = cls(names, int(as_of) if as_of else None)
             counts._room_for(len(table), 0)
             counts._items = {item_id: row for row, item_id in enumerate(table["item_id"].to_pylist())}
-            counts._counts[: len(table)] = np.column_stack(
-                [table["clicks"].to_numpy(), table["shown"].to_numpy()]
-            )
-            counts._totals = np.frombuffer(bytes.fromhex(described[b"totals"].decode()), "<f8").copy()
+            counts._counted.items[: len(table)] = _clicks_and_showings(table)
+            counts._counted.totals[:] = np.frombuffer(bytes.fromhex(described[b"totals"].decode()), "<f8")
             if counts.by_user:
                 pairs = pq.read_table(Path(folder) / PAIR_FILE)
                 user = [_row(counts._users, user_id) for user_id in pairs["user_id"].to_pylist()]
                 item = [counts._items[item_id] for item_id in pairs["item_id"].to_pylist()]
-                held = np.column_stack([pairs["clicks"].to_numpy(), pairs["shown"].to_numpy()])
+                held = _clicks_and_showings(pairs)
                 counts._add_pairs(np.array(user, np.int64), np.array(item, np.int64), held)
         except (OSError, KeyError, ValueError, TypeError, pa.ArrowException) as error:
             raise DataError(f"{path} or the file beside it is missing or damaged: {error}") from error
@@ -191,29 +206,62 @@ class RollingCounts:
 
     def _held_pairs(self) -> tuple[Int64[np.ndarray, "P"], Int64[np.ndarray, "P"], np.ndarray]:
         """Rows of users and of items, and what was counted of both together."""
-        held = np.flatnonzero(self._keys != NO_PAIR)
-        user, item = np.divmod(self._keys[held], np.int64(1) << 32)
-        return user, item, self._pairs[held]
+        keys = self._counted.keys
+        held = np.flatnonzero(keys != NO_PAIR)
+        user, item = np.divmod(keys[held], np.int64(1) << 32)
+        return user, item, self._counted.pairs[held]
 
     def _add_pairs(
         self, user: Int64[np.ndarray, "P"], item: Int64[np.ndarray, "P"], pairs: np.ndarray
     ) -> None:
         self._room_for(len(self._items), len(user))
-        add_pairs(
-            self._keys, self._pairs, self._num_pairs, user, item, np.ascontiguousarray(pairs, np.float64)
-        )
+        add_pairs(self._counted, user, item, np.ascontiguousarray(pairs, np.float64))
 
     def _room_for(self, num_items: int, num_pairs: int) -> None:
-        if num_items > len(self._counts):
-            grown = np.zeros((max(num_items, 2 * len(self._counts), 16), 2))
-            grown[: len(self._counts)] = self._counts
-            self._counts = grown
-        wanted = 2 * (int(self._num_pairs[0]) + num_pairs)
-        if self.by_user and wanted > len(self._keys):
-            keys, pairs = self._keys, self._pairs
-            self._keys = np.full(1 << int(wanted - 1).bit_length(), NO_PAIR)
-            self._pairs = np.zeros((len(self._keys), 2))
-            rehash(keys, pairs, self._keys, self._pairs)
+        held = self._counted
+        if num_items > len(held.items):
+            grown = np.zeros((max(num_items, 2 * len(held.items), 16), 2))
+            grown[: len(held.items)] = held.items
+            self._counted = held = held._replace(items=grown)
+        wanted = 2 * (int(held.num_pairs[0]) + num_pairs)
+        if self.by_user and wanted > len(held.keys):
+            keys = np.full(1 << int(wanted - 1).bit_length(), NO_PAIR)
+            pairs = np.zeros((len(keys), 2))
+            rehash(held.keys, held.pairs, keys, pairs)
+            self._counted = held._replace(keys=keys, pairs=pairs)
+
+
+def rolling_names(index: Index, columns: Columns) -> tuple[str, ...]:
+    """The counts to keep: those asked for, else the usual ones where the log has moments and clicks to count.
+
+    Columns of the log's own under these names stay; theirs is the word.
+    """
+    dated = len(index) > 0 and bool((index.timestamp != NO_TIMESTAMP).all())
+    if columns.rolling and not dated:
+        raise DataError("rolling counts need a timestamp in every row; leave them out with rolling = []")
+    moments = dated and index.timestamp.min() < index.timestamp.max()
+    usual = USUAL_ROLLING if moments and len(index.click) else ()
+    wanted = usual if columns.rolling is None else columns.rolling
+    return tuple(name for name in wanted if name not in columns.candidate.numbers)
+
+
+def write_rolling(index: Index, columns: Columns, path: Path, nobody: int = -1) -> tuple[str, ...]:
+    """Compute the counts of every candidate into a flat file; their names. `nobody` is no user, whose row it is."""
+    names = rolling_names(index, columns)
+    if names:
+        out = np.memmap(path, np.float32, "w+", shape=(len(index.candidates), len(names)))
+        RollingCounts.replayed(index, names, nobody, out=np.asarray(out))
+        out.flush()
+    return names
+
+
+def rates_so_far(index: Index) -> Float32[np.ndarray, "C"] | None:
+    """The rate of every candidate's item before its moment, whatever the log keeps; None where moments are missing."""
+    if "rate_so_far" not in rolling_names(index, Columns()):
+        return None
+    out = np.empty((len(index.candidates), 1), np.float32)
+    RollingCounts.replayed(index, ("rate_so_far",), out=out)
+    return out[:, 0]
 
 
 def _row(rows: dict[Any, int], external: Any) -> int:
@@ -222,3 +270,7 @@ def _row(rows: dict[Any, int], external: Any) -> int:
 
 def _id_array(rows: dict[Any, int]) -> pa.Array:
     return pa.array(list(rows)) if rows else pa.array([], pa.string())
+
+
+def _clicks_and_showings(table: pa.Table) -> np.ndarray:
+    return np.column_stack([table["clicks"].to_numpy(), table["shown"].to_numpy()])

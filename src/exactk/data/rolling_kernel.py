@@ -5,13 +5,36 @@ Knows rows of items and users as numbers. Of a pair of counts the first is click
 
 from __future__ import annotations
 
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 from numba import njit
 
 WEIGHT = 10.0  # showings at the overall rate that an item's own rate is mixed with
 NO_PAIR = np.int64(-1)
+
+
+class Counted(NamedTuple):
+    """What was counted so far; `keys` and `pairs` are the table of users and items, empty where users do not count."""
+
+    items: np.ndarray  # I 2
+    totals: np.ndarray  # 2
+    keys: np.ndarray
+    pairs: np.ndarray
+    num_pairs: np.ndarray  # one number
+
+
+class Events(NamedTuple):
+    """A log to be replayed: when, by whom, and lists of items as (start, values)."""
+
+    timestamp: np.ndarray
+    user: np.ndarray
+    shown_start: np.ndarray
+    shown: np.ndarray
+    clicked_start: np.ndarray
+    clicked: np.ndarray
+    start: np.ndarray
+    candidates: np.ndarray
 
 
 @njit(cache=True, nogil=True)
@@ -45,49 +68,53 @@ def rehash(keys, pairs, new_keys, new_pairs):
 
 @njit(cache=True, nogil=True)
 @no_type_check
-def add_pairs(keys, pairs, num_pairs, user, item, more):
+def add_pairs(counted, user, item, more):
     """Add counts of pairs of user and item."""
     for p in range(len(user)):
-        key = _key(user[p], item[p])
-        slot = _slot_of(keys, key)
-        if keys[slot] == -1:
-            keys[slot] = key
-            num_pairs[0] += 1
-        pairs[slot, 0] += more[p, 0]
-        pairs[slot, 1] += more[p, 1]
+        slot = _own_slot(counted, user[p], item[p])
+        counted.pairs[slot, 0] += more[p, 0]
+        counted.pairs[slot, 1] += more[p, 1]
 
 
 @njit(cache=True, nogil=True)
 @no_type_check
-def _count(counts, totals, keys, pairs, num_pairs, user, items, column):
+def _own_slot(counted, user, item):
+    """The place of a pair, taken where it had none."""
+    key = _key(user, item)
+    slot = _slot_of(counted.keys, key)
+    if counted.keys[slot] == -1:
+        counted.keys[slot] = key
+        counted.num_pairs[0] += 1
+    return slot
+
+
+@njit(cache=True, nogil=True)
+@no_type_check
+def _count(counted, user, items, column):
     """Column 0 counts clicks, 1 showings."""
     for item in items:
-        counts[item, column] += 1.0
-        totals[column] += 1.0
-        if len(keys) and user >= 0:
-            key = _key(user, item)
-            slot = _slot_of(keys, key)
-            if keys[slot] == -1:
-                keys[slot] = key
-                num_pairs[0] += 1
-            pairs[slot, column] += 1.0
+        counted.items[item, column] += 1.0
+        counted.totals[column] += 1.0
+        if len(counted.keys) and user >= 0:
+            counted.pairs[_own_slot(counted, user, item), column] += 1.0
 
 
 @njit(cache=True, nogil=True)
 @no_type_check
-def look_up(counts, totals, keys, pairs, user, items, kinds, out):
+def look_up(counted, user, items, kinds, out):
     """The counts of candidates, a column for each kind."""
+    totals, keys = counted.totals, counted.keys
     overall = totals[0] / totals[1] if totals[1] > 0 else 0.0
     for n in range(len(items)):
         item = items[n]
         clicks = shown = own_clicks = own_shown = 0.0
-        if 0 <= item < len(counts):
-            clicks, shown = counts[item, 0], counts[item, 1]
+        if 0 <= item < len(counted.items):
+            clicks, shown = counted.items[item, 0], counted.items[item, 1]
             if len(keys) and user >= 0:
                 key = _key(user, item)
                 slot = _slot_of(keys, key)
                 if keys[slot] == key:
-                    own_clicks, own_shown = pairs[slot, 0], pairs[slot, 1]
+                    own_clicks, own_shown = counted.pairs[slot, 0], counted.pairs[slot, 1]
         rate = (clicks + WEIGHT * overall) / (shown + WEIGHT)
         for f in range(len(kinds)):
             kind = kinds[f]
@@ -108,52 +135,31 @@ def look_up(counts, totals, keys, pairs, user, items, kinds, out):
 
 @njit(cache=True, nogil=True)
 @no_type_check
-def replay_rows(
-    rows, timestamp, user, shown_start, shown, click_start, clicks, start, candidates, counts, totals, keys, pairs,
-    num_pairs, kinds, out,
-):  # fmt: skip
+def replay_rows(rows, events, counted, kinds, out):
     """Look up, then count, moment by moment."""
+    start, user = events.start, events.user
     first = 0
     while first < len(rows):
         last = first
-        while last < len(rows) and timestamp[rows[last]] == timestamp[rows[first]]:
+        while last < len(rows) and events.timestamp[rows[last]] == events.timestamp[rows[first]]:
             last += 1
-        if len(out):
-            for place in range(first, last):
-                row = rows[place]
-                span = slice(start[row], start[row + 1])
-                look_up(counts, totals, keys, pairs, user[row], candidates[span], kinds, out[span])
-        for place in range(first, last):
-            row = rows[place]
-            _count(
-                counts,
-                totals,
-                keys,
-                pairs,
-                num_pairs,
-                user[row],
-                shown[shown_start[row] : shown_start[row + 1]],
-                1,
-            )
-            _count(
-                counts,
-                totals,
-                keys,
-                pairs,
-                num_pairs,
-                user[row],
-                clicks[click_start[row] : click_start[row + 1]],
-                0,
-            )
+        for row in rows[first:last] if len(out) else rows[:0]:
+            span = slice(start[row], start[row + 1])
+            look_up(counted, user[row], events.candidates[span], kinds, out[span])
+        for row in rows[first:last]:
+            shown = events.shown[events.shown_start[row] : events.shown_start[row + 1]]
+            clicked = events.clicked[events.clicked_start[row] : events.clicked_start[row + 1]]
+            _count(counted, user[row], shown, 1)
+            _count(counted, user[row], clicked, 0)
         first = last
 
 
 @njit(cache=True, nogil=True)
 @no_type_check
-def count_events(counts, totals, keys, pairs, num_pairs, users, shown, shown_ends, clicked, clicked_ends):
+def count_events(counted, users, shown, shown_ends, clicked, clicked_ends):
     """Count events one after the other; the lists of event e end at shown_ends[e] and clicked_ends[e]."""
     first_shown = first_clicked = 0
     for e in range(len(users)):
-        _count(counts, totals, keys, pairs, num_pairs, users[e], shown[first_shown : shown_ends[e]], 1)
-        _count(counts, totals, keys, pairs, num_pairs, users[e], clicked[first_clicked : clicked_ends[e]], 0)
+        _count(counted, users[e], shown[first_shown : shown_ends[e]], 1)
+        _count(counted, users[e], clicked[first_clicked : clicked_ends[e]], 0)
         first_shown, first_clicked = shown_ends[e], clicked_ends[e]

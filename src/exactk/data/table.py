@@ -185,6 +185,22 @@ def flatten(lists: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, Int64[np.ndarr
     return array.flatten(), lengths.astype(np.int64)
 
 
+def as_lists(matrix: np.ndarray) -> pa.ListArray:
+    """A matrix as a column of lists."""
+    offsets = np.arange(len(matrix) + 1, dtype=np.int32) * matrix.shape[1]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(matrix.reshape(-1)))
+
+
+def plain_values(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    """A column as rules read it: numbers, text, or, for lists of numbers, a matrix."""
+    array = combine(column)
+    if is_list(array.type):
+        values, lengths = flatten(array)
+        if len(lengths) and (lengths == lengths[0]).all():
+            return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(len(lengths), -1)
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
 def nobody_among(users: pa.ChunkedArray | pa.Array) -> int:
     """The row of the id that stands for no user; -1 where there is none."""
     return int(

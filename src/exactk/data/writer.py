@@ -5,7 +5,6 @@ Knows no source: frames, MovieLens, the authors' files and the world all write t
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -13,13 +12,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from exactk.atomic import atomic_folder, failed
+from exactk.atomic import atomic_folder, failed, sha256
 from exactk.data.columns.candidates import VALUES, CandidateWriter
 from exactk.data.columns.roles import Columns
 from exactk.data.table import FILES, Kind, Meta, canonical
@@ -98,19 +97,12 @@ class DatasetWriter:
 
     def copy(self, file: Path) -> None:
         """Take over a finished file of another dataset folder as it is."""
-        if file.suffix == ".npy":
-            if self._candidates is not None:  # nothing of its own may follow
-                self._candidates.abandon()
-                self._candidates = None
-            with self._disk():
-                shutil.copyfile(file, self._draft / file.name)
-            self._copied[file.name] = dict(Meta.load(file.parent).checksums[file.name])
-            return
-        with pq.ParquetFile(file) as opened:
-            sink = self._sink(file.name, opened.schema_arrow)
-            with self._disk():
-                for group in range(opened.num_row_groups):
-                    sink.write(opened.read_row_group(group))
+        if file.suffix == ".npy" and self._candidates is not None:  # nothing of its own may follow
+            self._candidates.abandon()
+            self._candidates = None
+        with self._disk():
+            shutil.copyfile(file, self._draft / file.name)
+        self._copied[file.name] = dict(Meta.load(file.parent).checksums[file.name])
 
     def add_provenance(self, **facts: Any) -> None:
         """Add to the folder's provenance what was learned while writing."""
@@ -146,15 +138,17 @@ class DatasetWriter:
 
     def _finish(self) -> None:
         for kind, file in FILES.items():
-            self._sink(file, _EMPTY[kind])
-        matrices = self._copied
+            if file not in self._copied:
+                self._sink(file, _EMPTY[kind])
+        finished = self._copied
         if self._candidates is not None:
             matrices, values = self._candidates.close()
+            finished |= matrices
             if values is not None:
                 self._sink(VALUES, values.schema).write(values)
-        checksums = {file: sink.close() for file, sink in sorted(self._sinks.items())} | matrices
-        finished = self.meta.with_files(checksums, K=self._largest["card"], N=self._largest["candidates"])
-        text = json.dumps(finished.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+        checksums = {file: sink.close() for file, sink in sorted(self._sinks.items())} | finished
+        meta = self.meta.with_files(checksums, K=self._largest["card"], N=self._largest["candidates"])
+        text = json.dumps(meta.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
         (self._draft / "meta.json").write_text(text + "\n", encoding="utf-8")
 
     def _close_quietly(self) -> None:
@@ -173,11 +167,11 @@ class DatasetWriter:
 
 
 class _Sink:
-    """One Parquet file being written, its bytes hashed on their way to the disk."""
+    """One Parquet file being written."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path, self.schema, self.rows = path, schema, 0
-        self._file = _HashingFile(path.open("wb"))
+        self._file = path.open("wb")
         self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", write_page_checksum=True)
 
     def write(self, table: pa.Table) -> None:
@@ -203,49 +197,11 @@ class _Sink:
     def close(self) -> dict[str, Any]:
         self._writer.close()
         self._file.close()
-        return {"sha256": self._file.hash.hexdigest(), "bytes": self._file.size, "rows": self.rows}
+        return {"sha256": sha256(self.path), "bytes": self.path.stat().st_size, "rows": self.rows}
 
     def abandon(self) -> None:
         """Let go of the file without caring whether its end can still be written."""
         with suppress(OSError, pa.ArrowException, ValueError):
             self._writer.close()
-        self._file.release()
-
-
-class _HashingFile:
-    """The few methods Parquet's writer asks of a file, counting and hashing what passes."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.hash, self.size = file, hashlib.sha256(), 0
-
-    def write(self, data: Any) -> int:
-        self.hash.update(data)
-        count = self.file.write(data)
-        self.size += count
-        return count
-
-    def tell(self) -> int:
-        return self.size
-
-    def flush(self) -> None:
-        self.file.flush()
-
-    def close(self) -> None:
-        self.file.close()
-
-    def release(self) -> None:
         with suppress(OSError):
-            self.file.close()
-
-    @property
-    def closed(self) -> bool:
-        return self.file.closed
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
+            self._file.close()

@@ -129,23 +129,9 @@ def add_pairs(x, item, out, free, N, span, scale, closeness, sizes):
     none, two = spread(np.float32(0)), spread(np.float32(2))
     for n in range(0, N, 4):
         columns = min((n + 4 + 15) // 16 * 16, span)  # right of the diagonal nothing is read
-        product(x, tabled + n * stride, stride, 4, C, x, kinds_t, span, columns, x, zeros, x, four, span)
-        product(
-            x,
-            places + n * stride,
-            stride,
-            4,
-            Z,
-            x,
-            places_t,
-            span,
-            columns,
-            x,
-            zeros,
-            x,
-            four + 4 * span,
-            span,
-        )
+        kinds_n, places_n, products = tabled + n * stride, places + n * stride, four + 4 * span
+        product(x, kinds_n, stride, 4, C, x, kinds_t, span, columns, x, zeros, x, four, span)
+        product(x, places_n, stride, 4, Z, x, places_t, span, columns, x, zeros, x, products, span)
         for row in range(4):
             nearest = spread(-x[squares + n + row])
             for j in range(0, columns, 16):

@@ -9,11 +9,12 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int32
 
 from exactk.errors import InputError
 from exactk.problem.rules.columns import (
+    CardSizes,
     Columns,
+    Mask,
     RequestError,
     Sizes,
     absent_values,
@@ -39,7 +40,7 @@ def check_columns(columns: Columns, fields: Sequence[str]) -> None:
             raise InputError(f'"{field}" has shape {np.shape(columns[field])}, "item_id" has {shape}')
 
 
-def sizes(card_size: Sizes, present: Bool[np.ndarray, "B N"]) -> Int32[np.ndarray, "B"]:
+def sizes(card_size: Sizes, present: Mask) -> CardSizes:
     """K per request: whole, at least 1, at most the number of candidates."""
     size = np.asarray(card_size)
     if size.dtype.kind not in "iu" or size.ndim > 1:
@@ -61,7 +62,7 @@ def sizes(card_size: Sizes, present: Bool[np.ndarray, "B N"]) -> Int32[np.ndarra
     return size.astype(np.int32)
 
 
-def check_candidates(columns: Columns, present: Bool[np.ndarray, "B N"]) -> None:
+def check_candidates(columns: Columns, present: Mask) -> None:
     """No id twice in one request."""
     ids = columns["item_id"]
     if ids.dtype.kind in "iu" and present.all():
@@ -87,9 +88,7 @@ def check_candidates(columns: Columns, present: Bool[np.ndarray, "B N"]) -> None
             first[code] = position
 
 
-def wished_positions(
-    columns: Columns, present: Bool[np.ndarray, "B N"], include: Wishes, exclude: Wishes
-) -> tuple[Bool[np.ndarray, "B N"], Bool[np.ndarray, "B N"]]:
+def wished_positions(columns: Columns, present: Mask, include: Wishes, exclude: Wishes) -> tuple[Mask, Mask]:
     """Where the items are that must, and that must not, be chosen."""
     pinned = _positions(columns, present, include, "include")
     barred = _positions(columns, present, exclude, "exclude")
@@ -99,9 +98,7 @@ def wished_positions(
     return pinned, barred
 
 
-def _positions(
-    columns: Columns, present: Bool[np.ndarray, "B N"], wishes: Wishes, word: str
-) -> Bool[np.ndarray, "B N"]:
+def _positions(columns: Columns, present: Mask, wishes: Wishes, word: str) -> Mask:
     found = np.zeros(present.shape, bool)
     if wishes is None:
         return found

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64, UInt64
 
-from exactk.data.assemble import padded
+from exactk.data.assemble import entries, padded
 from exactk.data.audit.probes import (
     HistoryCounts,
     at_most,
@@ -54,7 +54,7 @@ def stats(dataset: Dataset) -> dict[str, Any]:
         "requests": len(np.unique(index.request[rows])),
         "users": vocabulary.num_users - 1,
         "items": vocabulary.num_items - 1,
-        "cards": _distinct_cards(dataset),
+        "cards": len(np.unique(card_fingerprints(dataset))),
         "catalogue": {"users": len(index.user_features), "items": len(index.item_features)},
         "K": _spread(sizes),
         "N": _spread(candidates),
@@ -93,21 +93,16 @@ def _spread(counts: np.ndarray) -> dict[str, Any]:
     return {"least": int(counts.min()), "mean": float(counts.mean()), "most": int(counts.max())}
 
 
-def _distinct_cards(dataset: Dataset) -> int:
-    """Distinct (user, set of shown items), by a 64-bit fingerprint each: one collision is expected at 6 billion."""
-    return len(np.unique(card_fingerprints(dataset)))
-
-
 def card_fingerprints(dataset: Dataset) -> np.ndarray:
-    """A number for each impression's (user, card), the same for the same set of items in any order."""
+    """A number for each impression's (user, card), the same for the same set of items in any order.
+
+    Of 64 bits: one collision is expected at 6 billion.
+    """
     index, prints = dataset.folder.index, []
     for first in range(0, len(dataset), FINGERPRINTED):
         rows = dataset.rows[first : first + FINGERPRINTED]
-        sizes = index.card_start[rows + 1] - index.card_start[rows]
-        owner = np.repeat(np.arange(len(rows)), sizes)
-        place = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        position = index.card[index.card_start[rows][owner] + place]
-        item = index.candidates[index.candidate_start[rows][owner] + position]
+        owner, cards = entries(index.card_start, rows)
+        item = index.candidates[index.candidate_start[rows][owner] + index.card[cards]]
         total = np.zeros(len(rows), np.uint64)
         np.add.at(total, owner, _mixed(item.astype(np.uint64)))  # a sum: the order of a card carries nothing
         prints.append(_mixed(total ^ _mixed(index.user[rows].astype(np.uint64) + np.uint64(1 << 40))))

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
-from exactk.data.assemble import padded
+from exactk.data.assemble import entries
 from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
-from exactk.data.replay import rates_so_far
+from exactk.data.rolling import rates_so_far
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
+
+PerCandidate = Float64[np.ndarray, "B N"]
+PerRequest = Float64[np.ndarray, "B"]
 
 COUNTED, RANKED, SOLVED = 1 << 15, 1024, 256  # requests at a time: counted, put in orders, solved exactly
 
@@ -38,8 +41,7 @@ def candidates_of(
     index = view.folder.index
     for first in range(0, len(view), block):
         rows = view.rows[first : first + block]
-        widest = int((index.candidate_start[rows + 1] - index.candidate_start[rows]).max())
-        yield rows, padded(rows, index.candidate_start, index.candidates, max(1, widest))
+        yield rows, index.candidate_rows(rows)
 
 
 def batches_of(
@@ -50,7 +52,7 @@ def batches_of(
     for batch in view.batches(vocabulary, block):
         rows = view.rows[done : done + len(batch)]
         done += len(batch)
-        yield rows, padded(rows, index.candidate_start, index.candidates, batch.item.shape[1]), batch
+        yield rows, index.candidate_rows(rows, batch.item.shape[1]), batch
 
 
 def smoothed(hits: np.ndarray, times: np.ndarray) -> Float64[np.ndarray, "I"]:
@@ -86,7 +88,7 @@ class HistoryCounts:
         clicked = index.candidates[index.candidate_start[at] + index.clicked_position[at]]
         return cls(shown, np.bincount(clicked, minlength=num_items), pairs, times)
 
-    def positive_rate(self, item: Int64[np.ndarray, "B N"]) -> Float64[np.ndarray, "B N"]:
+    def positive_rate(self, item: Int64[np.ndarray, "B N"]) -> PerCandidate:
         """Clicks per showing of each item."""
         return np.asarray(smoothed(self.clicked, self.shown)[np.maximum(item, 0)])
 
@@ -111,7 +113,7 @@ def _added(
 
 
 def expected_hits(
-    score: Float64[np.ndarray, "B N"],
+    score: PerCandidate,
     present: Bool[np.ndarray, "B N"],
     wanted: Int64[np.ndarray, "B W"],
     card_size: Int64[np.ndarray, "B"],
@@ -174,7 +176,7 @@ def list_probes(history: Dataset, test: Dataset, limit: int, seed: int) -> dict[
 
 def _blocks(
     history: Dataset, clicked: Dataset, by_clicks: bool
-) -> Iterator[tuple[Batch, dict[str, Float64[np.ndarray, "B N"]]]]:
+) -> Iterator[tuple[Batch, dict[str, PerCandidate]]]:
     """Batches, and scores of their candidates by each order: the more, the earlier."""
     vocabulary = history.vocabulary(texts=False)
     rate = _rate_of_history(history) if by_clicks else None
@@ -204,20 +206,17 @@ def _rate_of_history(history: Dataset) -> Float64[np.ndarray, "I"]:
     shown, clicked = np.zeros(num_items), np.zeros(num_items)
     for rows, item in candidates_of(history, COUNTED):
         shown += np.bincount(item[item >= 0], minlength=num_items)
-        counts = index.click_start[rows + 1] - index.click_start[rows]
-        owner = np.repeat(np.arange(len(rows)), counts)
-        place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        clicks = item[owner, index.click[index.click_start[rows][owner] + place]]
-        clicked += np.bincount(clicks, minlength=num_items)
+        owner, clicks = entries(index.click_start, rows)
+        clicked += np.bincount(item[owner, index.click[clicks]], minlength=num_items)
     return smoothed(clicked, shown)
 
 
-def _known(values: Float32[np.ndarray, "B N"]) -> Float64[np.ndarray, "B N"]:
+def _known(values: Float32[np.ndarray, "B N"]) -> PerCandidate:
     """A missing value comes last."""
     return np.where(np.isfinite(values), values, -np.inf).astype(np.float64)
 
 
-def _worth(batch: Batch, by_clicks: bool) -> Float64[np.ndarray, "B N"]:
+def _worth(batch: Batch, by_clicks: bool) -> PerCandidate:
     """What there is to find: clicks, or what was earned."""
     if by_clicks:
         assert batch.clicks is not None
@@ -226,9 +225,7 @@ def _worth(batch: Batch, by_clicks: bool) -> Float64[np.ndarray, "B N"]:
     return np.maximum(np.nan_to_num(batch.reward.astype(np.float64)), 0.0)
 
 
-def _share(
-    score: Float64[np.ndarray, "B N"], worth: Float64[np.ndarray, "B N"], batch: Batch
-) -> Float64[np.ndarray, "B"]:
+def _share(score: PerCandidate, worth: PerCandidate, batch: Batch) -> PerRequest:
     """Of what each list was worth, the share that the K of highest score would hold; ties count by chance."""
     most = max(1, int((worth > 0).sum(axis=1).max()))
     wanted = np.argsort(-worth, axis=1, kind="stable")[:, :most]  # B W
@@ -240,19 +237,15 @@ def _share(
     return np.asarray((held * weight).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300))
 
 
-def _on_card(worth: Float64[np.ndarray, "B N"], batch: Batch) -> Float64[np.ndarray, "B"]:
+def _on_card(worth: PerCandidate, batch: Batch) -> PerRequest:
     """The share of it that the logged card holds."""
-    return np.asarray((worth * _carded(batch)).sum(axis=1) / np.maximum(worth.sum(axis=1), 1e-300))
-
-
-def _carded(batch: Batch) -> Bool[np.ndarray, "B N"]:
     assert batch.card is not None
     on = np.zeros((len(batch), batch.present.shape[1] + 1), bool)
     np.put_along_axis(on, batch.card, True, axis=1)  # -1 lands in the spare column
-    return on[:, :-1]
+    return np.asarray((worth * on[:, :-1]).sum(axis=1) / np.maximum(worth.sum(axis=1), 1e-300))
 
 
-def _levels(batch: Batch) -> Float64[np.ndarray, "B N"]:
+def _levels(batch: Batch) -> PerCandidate:
     """Where in its list each item was shown: 0 first, 1 last; missing ones in the middle."""
     assert batch.position is not None
     place = np.where(batch.present, batch.position, np.nan).astype(np.float64)
@@ -270,21 +263,18 @@ def card_recovery(history: Dataset, test: Dataset, limit: int, seed: int) -> dic
     carded = at_most(carded, limit, seed)
     vocabulary = history.vocabulary()
     chosen = _times_chosen(history)
+    # A gap keeps items apart, everything else brings them together.
+    signs = np.array([-1.0 if pair.kind == "gap" else 1.0 for pair in vocabulary.columns.pair_features])
     found: dict[str, list[np.ndarray]] = {"chance": [], "popularity in train": []}
     for _, item, batch in batches_of(carded, vocabulary, SOLVED):
         found["chance"].append(_whole(np.zeros(item.shape), batch))
         found["popularity in train"].append(_whole(chosen[np.maximum(item, 0)], batch))
         if batch.pair_features is not None:
-            found.setdefault("what pairs have in common", []).append(_by_pairs(batch, _signs(vocabulary)))
+            found.setdefault("what pairs have in common", []).append(_by_pairs(batch, signs))
     return {
         "cards": len(carded),
         "whole_card": {name: float(np.concatenate(parts).mean()) for name, parts in found.items()},
     }
-
-
-def _signs(vocabulary: Vocabulary) -> Float64[np.ndarray, "P"]:
-    """A gap keeps items apart, everything else brings them together."""
-    return np.array([-1.0 if pair.kind == "gap" else 1.0 for pair in vocabulary.columns.pair_features])
 
 
 def _times_chosen(history: Dataset) -> Float64[np.ndarray, "I"]:
@@ -298,7 +288,7 @@ def _times_chosen(history: Dataset) -> Float64[np.ndarray, "I"]:
     return smoothed(chosen, offered)
 
 
-def _whole(score: Float64[np.ndarray, "B N"], batch: Batch) -> Float64[np.ndarray, "B"]:
+def _whole(score: PerCandidate, batch: Batch) -> PerRequest:
     """The chance that the K of highest score are the card, ties drawn at random.
 
     With 2 of its items among 4 tied for the last 2 places, the card comes out once in 6.
@@ -317,7 +307,7 @@ def _whole(score: Float64[np.ndarray, "B N"], batch: Batch) -> Float64[np.ndarra
     return chances
 
 
-def _by_pairs(batch: Batch, signs: Float64[np.ndarray, "P"]) -> Float64[np.ndarray, "B"]:
+def _by_pairs(batch: Batch, signs: Float64[np.ndarray, "P"]) -> PerRequest:
     """Whether the card of the largest sum of pair features, found exactly, is the card."""
     assert batch.pair_features is not None
     assert batch.card is not None

@@ -6,7 +6,6 @@ float32, NaN where missing; categories int32 codes, 0 where missing.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32, Int32
 
+from exactk.atomic import sha256
 from exactk.data.columns.codes import CategoryCoder, categories_table, category_lists, category_texts
 from exactk.data.columns.roles import MEASURED, Columns
 from exactk.data.table import combine, flatten
@@ -155,7 +155,7 @@ class MatrixWriter:
 
     def __init__(self, path: Path, dtype: type[np.generic], width: int) -> None:
         self.path, self.dtype, self.width, self.rows = path, np.dtype(dtype), width, 0
-        self._file = path.open("w+b")
+        self._file = path.open("wb")
         self._write_header()
 
     def append(self, block: np.ndarray) -> None:
@@ -167,10 +167,8 @@ class MatrixWriter:
         """Finish the file; what meta.json records of it."""
         self._file.seek(0)
         self._write_header()
-        self._file.seek(0)
-        digest = hashlib.file_digest(self._file, "sha256").hexdigest()
         self._file.close()
-        return {"sha256": digest, "bytes": self.path.stat().st_size, "rows": self.rows}
+        return {"sha256": sha256(self.path), "bytes": self.path.stat().st_size, "rows": self.rows}
 
     def abandon(self) -> None:
         """Let go of the file."""

@@ -95,6 +95,10 @@ class FittedCategories:
         """Codes of category texts of column f."""
         return (self._lookups[f](texts) + 1).astype(np.int32)
 
+    def recoded(self, f: int, values: Sequence[str]) -> Int32[np.ndarray, "_"]:
+        """The code of each of another table's codes: these values from 1 on, 0 what is missing."""
+        return self.codes(f, pa.array([None, *values], pa.string()))
+
     def few_codes(self, f: int, texts: Sequence[str | None]) -> list[int]:
         """The same for the few values of a request."""
         table = self._tables[f]
@@ -198,7 +202,7 @@ class FittedColumns:
             numbers: dict[str, Any] = {
                 kind: FittedNumbers(
                     tuple(held),
-                    *(arrays[f"{kind}.{part}"] for part in ("mean", "deviation", "missing", "quantiles")),
+                    *(arrays[f"{kind}.{part}"] for part in _PARTS),
                 )
                 for kind, held in described["numbers"].items()
             }

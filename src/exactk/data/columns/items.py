@@ -20,6 +20,7 @@ from exactk.data.columns.roles import Columns, PairFeature
 from exactk.data.columns.texts import Terms, overlaps, words_of
 from exactk.data.table import combine, flatten, is_list, is_text
 from exactk.errors import DataError
+from exactk.problem.graph import pairs_of
 
 MOST_DERIVED = 16
 MISSING_GAP = 1 / 3  # the mean gap of two values drawn from train
@@ -169,6 +170,34 @@ class PairInputs(NamedTuple):
     text_rows: Int64[np.ndarray, "B N"]  # of the word lists, -1 = none
 
 
+def pair_features_of(
+    fitted: FittedColumns,
+    items: ItemColumns,
+    row: Int64[np.ndarray, "B N"],
+    codes: Mapping[str, Int32[np.ndarray, "B N"]],
+    found: Mapping[str, np.ndarray],
+    present: Bool[np.ndarray, "B N"],
+) -> Float32[np.ndarray, "B N N P"]:
+    """Of candidates at these rows of a table of items (-1: the last); `codes` are of their own categories.
+
+    `found` holds fields of the batch by name, numbers of candidates and vectors of items among them.
+    """
+    names, numbers = fitted.candidate_numbers.names, found.get("candidate_numbers")
+    levels = {name: held[row] for name, held in items.levels.items()}
+    for pair in fitted.pair_features:
+        if pair.kind == "gap" and pair.column in names and numbers is not None:
+            place = names.index(pair.column)
+            levels[pair.column] = fitted.candidate_numbers.level(place, numbers[..., place])
+    inputs = PairInputs(
+        codes={name: held[row] for name, held in items.hashes.items()} | dict(codes),
+        vectors={name: found["item_vectors"][..., part] for name, part in fitted.vector_slices.items()},
+        levels=levels,
+        words={name: (held, fitted.texts[name].idf) for name, held in items.words.items()},
+        text_rows=np.where(present, row, -1),
+    )
+    return pair_values(fitted.pair_features, inputs, present)
+
+
 def pair_values(
     pairs: tuple[PairFeature, ...], inputs: PairInputs, present: Bool[np.ndarray, "B N"]
 ) -> Float32[np.ndarray, "B N N P"]:
@@ -177,8 +206,7 @@ def pair_values(
     out = np.zeros((B, N, N, len(pairs)), np.float32)
     for place, pair in enumerate(pairs):
         out[..., place] = _one(pair, inputs)
-    both = present[:, :, None] & present[:, None, :] & ~np.eye(N, dtype=bool)
-    out *= both[..., None]
+    out *= pairs_of(present)[..., None]
     return out
 
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 from exactk.atomic import temporary_folder
 from exactk.data.columns.roles import NO_USER
 from exactk.data.dataset import Dataset
-from exactk.data.graphs import record_graphs
 from exactk.data.logs.check import completed, flags_as_ids, problems
 from exactk.data.logs.chosen import ChosenColumns, choose_columns
 from exactk.data.logs.collected import Collected, DistinctIds
@@ -155,7 +154,7 @@ def write_frame(
         chosen.tell(report)
         writer.add_provenance(report=report.to_dict())
     if rules:
-        record_graphs(Dataset.open(out))
+        Dataset.open(out).record_graphs()
     return report
 
 

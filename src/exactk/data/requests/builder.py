@@ -92,7 +92,8 @@ class RequestBuilder:
         self, sheet: RequestSheet, constraints: Constraints | None = None, deadline: Deadline = ENDLESS
     ) -> Built:
         """The same from a sheet, with what is known of where it comes from."""
-        user, item = self._users(sheet), self._items(sheet)  # ids of the wrong type are refused first
+        user = np.array([self.vocabulary.user_index(one) for one in sheet.users], np.int64)
+        item = self._items(sheet)  # ids of the wrong type are refused first
         asked, keys = self._asked(sheet, constraints or Constraints(), deadline)
         item_features, sent_features = self._item_features(sheet)
         batch = Batch(
@@ -157,9 +158,6 @@ class RequestBuilder:
         """What the model reads of a request as a whole, and of its user."""
         columns = self.vocabulary.columns.columns
         return frozenset((*columns.context.names, *columns.user.names))
-
-    def _users(self, sheet: RequestSheet) -> Int64[np.ndarray, "B"]:
-        return np.array([self.vocabulary.user_index(user) for user in sheet.users], np.int64)
 
     def _items(self, sheet: RequestSheet) -> Int64[np.ndarray, "B N"]:
         expected = self.vocabulary.item_type

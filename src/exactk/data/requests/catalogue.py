@@ -54,9 +54,10 @@ class Catalogue:
         except (KeyError, TypeError):
             return [rows.get(item_id, -1) if _is_id(item_id) else -1 for item_id in item_ids]
 
-    def rows_of(self, item_ids: pa.Array) -> Int64[np.ndarray, "R"]:
-        """The row of each id of a column."""
-        return self._item_lookup(item_ids)
+    @cached_property
+    def rows_of(self) -> RowLookup:
+        """From a column of ids to the row of each."""
+        return RowLookup(self.item_ids)
 
     def user_row(self, user_id: Any) -> int:
         """The row of one user."""
@@ -91,10 +92,6 @@ class Catalogue:
     def user_features(self) -> Float32[np.ndarray, "U Fu"]:
         """Raw features by row."""
         return _features(self.users)
-
-    @cached_property
-    def _item_lookup(self) -> RowLookup:
-        return RowLookup(self.item_ids)
 
     @cached_property
     def _item_row(self) -> dict[Any, int]:

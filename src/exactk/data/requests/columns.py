@@ -10,12 +10,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Bool, Float32, Int32, Int64
+from jaxtyping import Float32, Int32, Int64
 
 from exactk.data.columns.codes import category_text
 from exactk.data.columns.fitted import FittedCategories, FittedColumns
-from exactk.data.columns.items import ItemColumns, PairInputs, pair_values, value_hashes
-from exactk.data.columns.logged import gap_levels
+from exactk.data.columns.items import ItemColumns, pair_features_of, value_hashes
 from exactk.data.columns.roles import SENT_MEASURES
 from exactk.data.requests.catalogue import Catalogue
 from exactk.data.requests.sheet import NOT_SENT, RequestSheet, SaidNumbers, numbers_of
@@ -65,10 +64,21 @@ class RequestColumns:
         if texts:
             found["candidate_categories"] = _coded(fitted.candidate_categories, texts).reshape(*shape, -1)
         if len(fitted.context_numbers):
-            held = [_context_numbers(sheet, name) for name in fitted.context_numbers.names]
-            found["context_numbers"] = np.stack(held, -1)
+            found["context_numbers"] = np.stack(
+                [
+                    numbers_of(sheet.context_values(name), lambda b, name=name: f"request {b}: {name}")
+                    for name in fitted.context_numbers.names
+                ],
+                -1,
+            )
         if len(fitted.context_categories):
-            sent = [_context_texts(sheet, name) for name in fitted.context_categories.names]
+            sent = [
+                [
+                    category_text(value, f"request {b}: {name}")
+                    for b, value in enumerate(sheet.context_values(name))
+                ]
+                for name in fitted.context_categories.names
+            ]
             found["context_categories"] = _coded(fitted.context_categories, sent)
         if len(fitted.user_categories):
             said = [self._user_texts(sheet, name) for name in fitted.user_categories.names]
@@ -80,7 +90,11 @@ class RequestColumns:
             if fitted.vector_size:
                 found["item_vectors"] = items.vectors[row]
             if fitted.pair_features:
-                found["pair_features"] = self._pairs(items, row, texts, sheet.present, found)
+                own = {
+                    name: value_hashes(pa.array(column, pa.string())).reshape(shape)
+                    for name, column in zip(fitted.candidate_categories.names, texts, strict=True)
+                }
+                found["pair_features"] = pair_features_of(fitted, items, row, own, found, sheet.present)
         return found
 
     def _candidate_numbers(
@@ -177,27 +191,6 @@ class RequestColumns:
         table = pa.table(columns) if columns else pa.table({"item_id": pa.nulls(len(rows))})
         return ItemColumns.of(table, fitted, features)
 
-    def _pairs(
-        self,
-        items: ItemColumns,
-        row: Int64[np.ndarray, "B N"],
-        texts: list[CategoryColumn],
-        present: Bool[np.ndarray, "B N"],
-        found: dict[str, np.ndarray],
-    ) -> Float32[np.ndarray, "B N N P"]:
-        fitted = self.fitted
-        inputs = PairInputs(
-            codes={name: held[row] for name, held in items.hashes.items()}
-            | {name: value_hashes(_as_column(column)).reshape(row.shape)
-               for name, column in zip(fitted.candidate_categories.names, texts, strict=True)},
-            vectors={name: found["item_vectors"][..., part] for name, part in fitted.vector_slices.items()},
-            levels={name: held[row] for name, held in items.levels.items()}
-            | gap_levels(fitted, fitted.pair_features, found),
-            words={name: (held, fitted.texts[name].idf) for name, held in items.words.items()},
-            text_rows=np.where(present, row, -1),
-        )  # fmt: skip
-        return pair_values(fitted.pair_features, inputs, present)
-
 
 def set_numbers(
     raw: Float32[np.ndarray, "S F"], names: Sequence[str], numbers: Mapping[str, SaidNumbers]
@@ -231,26 +224,12 @@ def _sent_texts(sheet: RequestSheet, name: str) -> CategoryColumn:
     return column
 
 
-def _context_numbers(sheet: RequestSheet, name: str) -> Float32[np.ndarray, "B"]:
-    return numbers_of(sheet.context_values(name), lambda b: f"request {b}: {name}")
-
-
-def _context_texts(sheet: RequestSheet, name: str) -> list[str | None]:
-    return [
-        category_text(value, f"request {b}: {name}") for b, value in enumerate(sheet.context_values(name))
-    ]
-
-
 def _coded(categories: FittedCategories, columns: Sequence[CategoryColumn]) -> Int32[np.ndarray, "R C"]:
     codes = [
         categories.codes(f, column) if isinstance(column, pa.Array) else categories.few_codes(f, column)
         for f, column in enumerate(columns)
     ]
     return np.array(codes, np.int32).T.copy()
-
-
-def _as_column(texts: CategoryColumn) -> pa.Array:
-    return texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
 
 
 def _sent_column(name: str, values: list[Any], vectors: bool) -> pa.Array:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int64
 from exactk.data.dataset import Dataset
 from exactk.data.sources.download import Progress
 from exactk.data.sources.movielens_files import Ratings, fetch_movielens, read_movielens
-from exactk.data.table import SPLITS, Meta
+from exactk.data.table import SPLITS, Meta, as_lists
 from exactk.data.writer import DatasetWriter
 from exactk.errors import InputError
 from exactk.problem.rules.constraints import Constraint, Constraints
@@ -143,19 +143,14 @@ def _impressions(
             {
                 "request_id": [f"{name}-{first + q}" for q in range(Q) for _ in range(2)],
                 "user_id": np.repeat(ratings.user[some[:, 0]], 2),
-                "candidates": _lists(candidates),
-                "card": _lists(cards),
+                "candidates": as_lists(candidates),
+                "card": as_lists(cards),
                 "clicked": clicked,
                 "clicked_item": pa.array(np.repeat(items[:, 0], 2), mask=~clicked),
                 "timestamp": when,
                 "split": [name] * (2 * Q),
             }
         )
-
-
-def _lists(rows: Int64[np.ndarray, "R W"]) -> pa.Array:
-    R, W = rows.shape
-    return pa.ListArray.from_arrays(pa.array(np.arange(R + 1) * W, pa.int32()), pa.array(rows.ravel()))
 
 
 def _rating_table(ratings: Ratings, chosen: Bool[np.ndarray, "R"]) -> pa.Table:

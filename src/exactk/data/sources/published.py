@@ -5,7 +5,6 @@ Knows their layout, their repository and the paper's table of statistics; nothin
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from exactk.atomic import sha256
 from exactk.data.dataset import Dataset
 from exactk.data.sources.download import Progress, download
 from exactk.data.table import Meta
@@ -86,7 +86,7 @@ def build_published(
             download(url, folder / file, f"sha256:{digest}", progress)
     else:
         folder, chosen = _located(Path(source), release)
-    altered = [name for name, digest in chosen.sha256.items() if _sha256(folder / name) != digest]
+    altered = [name for name, digest in chosen.sha256.items() if sha256(folder / name) != digest]
     provenance = {
         "source": "published",
         "release": chosen.name,
@@ -124,11 +124,6 @@ def _located(source: Path, release: str | None) -> tuple[Path, Release]:
                 return folder, chosen
     names = ", ".join(f"rerank_data{chosen.suffix}_train.txt" for chosen in wanted)
     raise DataError(f"{source} holds none of the authors' files ({names})")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _ids(path: Path) -> list[int]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple, no_type_check
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64
 
-from exactk.data.world.recipe import Geometry, Goods, People, Shelves, WorldConfig
+from exactk.data.world.recipe import CardItems, Geometry, Goods, Items, People, Shelves, Users, WorldConfig
 from exactk.data.world.titles import Titles, allowed_pairs
 from exactk.data.world.truth import Truth, item_logits
 from exactk.errors import ConfigError
@@ -47,27 +47,25 @@ class Shop(NamedTuple):
 class ShownCards(NamedTuple):
     """B requests and the cards shown: users, candidates and graph, cards as positions, their propensities as sets."""
 
-    users: Int64[np.ndarray, "B"]
-    items: Int64[np.ndarray, "B N"]
+    users: Users
+    items: Items
     graph: Bool[np.ndarray, "B N N"]
-    card: Int64[np.ndarray, "B K"]
+    card: CardItems
     propensity: Float64[np.ndarray, "B"]
 
-    def card_items(self) -> Int64[np.ndarray, "B K"]:
+    def card_items(self) -> CardItems:
         """The cards as items."""
         return np.take_along_axis(self.items, self.card, axis=1)
 
 
-def visitors(rng: np.random.Generator, people: People, num: int) -> Int64[np.ndarray, "B"]:
+def visitors(rng: np.random.Generator, people: People, num: int) -> Users:
     """Who comes: users in proportion to their activity."""
     ladder = np.cumsum(people.activity, dtype=np.float64)
     places = np.searchsorted(ladder, rng.random(num) * ladder[-1], side="right")
     return np.asarray(np.minimum(places, len(ladder) - 1), np.int64)
 
 
-def record(
-    rng: np.random.Generator, shop: Shop, config: WorldConfig, users: Int64[np.ndarray, "B"]
-) -> ShownCards:
+def record(rng: np.random.Generator, shop: Shop, config: WorldConfig, users: Users) -> ShownCards:
     """Retrieve, score with noise, show: one request for each of these users."""
     B = len(users)
     items, graph = np.empty((B, config.n), np.int64), np.empty((B, config.n, config.n), np.bool_)
@@ -89,9 +87,7 @@ def record(
     )
 
 
-def retrieve(
-    rng: np.random.Generator, shop: Shop, users: Int64[np.ndarray, "B"], n: int
-) -> Int64[np.ndarray, "B N"]:
+def retrieve(rng: np.random.Generator, shop: Shop, users: Users, n: int) -> Items:
     """N distinct items for each user: categories by taste, then products near the taste, with their near-duplicates."""
     taste, shelves = shop.people.taste[users].astype(np.float64), shop.shelves
     affinity = np.exp(RETRIEVAL_FOCUS * taste @ shop.geometry.centre.T) * (
@@ -157,7 +153,7 @@ def _retrieve(rng, taste, ladder, style, category_start, families, family_start,
 class Drawn(NamedTuple):
     """Cards as positions in the order they were drawn, and the probability of each as a set."""
 
-    card: Int64[np.ndarray, "B K"]
+    card: CardItems
     propensity: Float64[np.ndarray, "B"]
 
 
@@ -178,7 +174,7 @@ def show(
 
 
 def set_propensity(
-    scores: Float64[np.ndarray, "B N"], graph: Bool[np.ndarray, "B N N"], card: Int64[np.ndarray, "B K"]
+    scores: Float64[np.ndarray, "B N"], graph: Bool[np.ndarray, "B N N"], card: CardItems
 ) -> Float64[np.ndarray, "B"]:
     """The probability that the logging policy shows exactly these items, in whatever order."""
     weight = np.exp(scores - scores.max(axis=1, keepdims=True))

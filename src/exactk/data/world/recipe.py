@@ -17,6 +17,10 @@ from jaxtyping import Float32, Float64, Int8, Int32, Int64
 from exactk.errors import ConfigError
 from exactk.settings.sections import Section, setting
 
+Users = Int64[np.ndarray, "B"]
+Items = Int64[np.ndarray, "B N"]
+CardItems = Int64[np.ndarray, "B K"]
+
 VERSION = 1  # of the recipe: another recipe makes another world from the same seed, and must say so
 
 CATEGORIES = (
@@ -109,8 +113,7 @@ _AT_HOME = {
 }
 
 
-@dataclass(frozen=True)
-class People:
+class People(NamedTuple):
     """Per user: taste (of length sqrt(D)), the price level they shop at, how much they care for what goes together."""
 
     taste: Float32[np.ndarray, "U D"]
@@ -119,8 +122,7 @@ class People:
     activity: Float32[np.ndarray, "U"]
 
 
-@dataclass(frozen=True)
-class Goods:
+class Goods(NamedTuple):
     """Per item: its latent truth. Listings of one product (a family) are neighbours: `family` never falls.
 
     `words` are raw draws, one for the product and two for the seller, of which `titles.py` makes titles.
@@ -136,8 +138,7 @@ class Goods:
     words: Int32[np.ndarray, "I W"]
 
 
-@dataclass(frozen=True)
-class Geometry:
+class Geometry(NamedTuple):
     """What all chunks share: where each category sits among the tastes, and how dear each brand is."""
 
     centre: Float64[np.ndarray, "C D"]

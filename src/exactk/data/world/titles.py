@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Int64, UInt8
 
-from exactk.data.world.recipe import NUM_BRANDS, THEMES, Goods, stream
+from exactk.data.world.recipe import NUM_BRANDS, THEMES, Goods, Items, stream
 from exactk.problem.exact.bits import compiled
 from exactk.problem.rules.titles import as_fraction
 
@@ -73,9 +73,7 @@ def as_strings(titles: Titles, start: int, stop: int) -> pa.Array:
     return pa.StringArray.from_buffers(len(length), pa.py_buffer(offsets), pa.py_buffer(letters))
 
 
-def allowed_pairs(
-    titles: Titles, items: Int64[np.ndarray, "B N"], minimum: float
-) -> Bool[np.ndarray, "B N N"]:
+def allowed_pairs(titles: Titles, items: Items, minimum: float) -> Bool[np.ndarray, "B N N"]:
     """Which candidates may share a card: the answer of `TitleDistance(minimum)`, for titles held as bytes.
 
     With M matches and S substitutions an edit path between lengths n <= m has weight n+m-2M-S, length n+m-M-S and

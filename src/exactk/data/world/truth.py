@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import NamedTuple, no_type_check
 
 import numpy as np
-from jaxtyping import Float64, Int8, Int64
+from jaxtyping import Float64, Int8
 
-from exactk.data.world.recipe import THEMES, Goods, People, complement_table
+from exactk.data.world.recipe import THEMES, CardItems, Goods, Items, People, Users, complement_table
 from exactk.problem.exact import cliques
 from exactk.problem.exact.bits import compiled
 from exactk.problem.graph import Requests
@@ -43,43 +43,17 @@ class Effects(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """Everything the click model reads, in the order the compiled code takes it."""
+    """Everything the click model reads, as the compiled code takes it."""
 
-    taste: np.ndarray
-    budget: np.ndarray
-    coordination: np.ndarray
-    category: np.ndarray
-    theme: np.ndarray
-    style: np.ndarray
-    price: np.ndarray
-    quality: np.ndarray
-    complement: np.ndarray
-    effects: Effects
+    people: People
+    goods: Goods
     strength: float
     theme_gain: float
+    complement: np.ndarray = complement_table()
+    effects: Effects = Effects()
 
 
-def truth_of(people: People, items: Goods, strength: float, theme: float) -> Truth:
-    """Lay the latent values of users and items out for the click model; no copies."""
-    return Truth(
-        people.taste,
-        people.budget,
-        people.coordination,
-        items.category,
-        items.theme,
-        items.style,
-        items.price,
-        items.quality,
-        complement_table(),
-        Effects(),
-        float(strength),
-        float(theme),
-    )
-
-
-def item_logits(
-    truth: Truth, users: Int64[np.ndarray, "B"], items: Int64[np.ndarray, "B N"]
-) -> Float64[np.ndarray, "B N"]:
+def item_logits(truth: Truth, users: Users, items: Items) -> Float64[np.ndarray, "B N"]:
     """What each item adds to the log-odds by itself."""
     node = np.empty(items.shape)
     _like(truth, users, items, node)
@@ -87,7 +61,7 @@ def item_logits(
 
 
 def node_pair(
-    truth: Truth, users: Int64[np.ndarray, "B"], items: Int64[np.ndarray, "B N"]
+    truth: Truth, users: Users, items: Items
 ) -> tuple[Float64[np.ndarray, "B N"], Float64[np.ndarray, "B N N"]]:
     """Likings and pair effects (strength and coordination included) of B requests; pairs symmetric, diagonal 0."""
     pair = np.empty((*items.shape, items.shape[1]))
@@ -95,24 +69,20 @@ def node_pair(
     return item_logits(truth, users, items), pair
 
 
-def theme_gain(truth: Truth, items: Int64[np.ndarray, "B K"]) -> Float64[np.ndarray, "B"]:
+def theme_gain(truth: Truth, items: CardItems) -> Float64[np.ndarray, "B"]:
     """What each card gains by its themes, in log-odds."""
-    themes = truth.theme[items]  # B K
+    themes = truth.goods.theme[items]  # B K
     shared = sum((themes == t).sum(axis=1) >= THEMED for t in range(len(THEMES)))
     return truth.theme_gain * np.asarray(shared, np.float64)
 
 
-def card_logits(
-    truth: Truth, users: Int64[np.ndarray, "B"], items: Int64[np.ndarray, "B K"]
-) -> Float64[np.ndarray, "B"]:
+def card_logits(truth: Truth, users: Users, items: CardItems) -> Float64[np.ndarray, "B"]:
     """Log-odds of a click on each card, but for the bias."""
     node, pair = node_pair(truth, users, items)
     return np.asarray(node.sum(axis=1) + pair.sum(axis=(1, 2)) / 2 + theme_gain(truth, items))
 
 
-def choice_probabilities(
-    truth: Truth, users: Int64[np.ndarray, "B"], items: Int64[np.ndarray, "B K"]
-) -> Float64[np.ndarray, "B K"]:
+def choice_probabilities(truth: Truth, users: Users, items: CardItems) -> Float64[np.ndarray, "B K"]:
     """Given that the card is clicked, which item is."""
     node, pair = node_pair(truth, users, items)
     appeal = CHOICE * (node + pair.sum(axis=2) / 2)
@@ -129,16 +99,16 @@ def sigmoid(logits: Float64[np.ndarray, "*S"]) -> Float64[np.ndarray, "*S"]:
 @no_type_check
 def _like(truth, users, items, node):
     B, N = items.shape
-    effects = truth.effects
+    people, goods, effects = truth.people, truth.goods, truth.effects
     for b in range(B):
         u = users[b]
         for a in range(N):
             i = items[b, a]
             agreement = 0.0
-            for d in range(truth.taste.shape[1]):
-                agreement += np.float64(truth.taste[u, d]) * truth.style[i, d]
-            distance = np.float64(truth.price[i]) - truth.budget[u]
-            node[b, a] = effects.taste * agreement + effects.quality * truth.quality[i]
+            for d in range(people.taste.shape[1]):
+                agreement += np.float64(people.taste[u, d]) * goods.style[i, d]
+            distance = np.float64(goods.price[i]) - people.budget[u]
+            node[b, a] = effects.taste * agreement + effects.quality * goods.quality[i]
             node[b, a] -= effects.price * distance * distance
 
 
@@ -146,19 +116,19 @@ def _like(truth, users, items, node):
 @no_type_check
 def _pair(truth, users, items, pair):
     B, N = items.shape
-    effects = truth.effects
+    people, goods, effects = truth.people, truth.goods, truth.effects
     for b in range(B):
-        scale = truth.strength * truth.coordination[users[b]]
+        scale = truth.strength * people.coordination[users[b]]
         for a in range(N):
             i = items[b, a]
             pair[b, a, a] = 0.0
             for c in range(a):
                 j = items[b, c]
-                effect = effects.complement * truth.complement[truth.category[i], truth.category[j]]
-                if truth.category[i] == truth.category[j]:
+                effect = effects.complement * truth.complement[goods.category[i], goods.category[j]]
+                if goods.category[i] == goods.category[j]:
                     apart = 0.0
-                    for d in range(truth.style.shape[1]):
-                        apart += (np.float64(truth.style[i, d]) - truth.style[j, d]) ** 2
+                    for d in range(goods.style.shape[1]):
+                        apart += (np.float64(goods.style[i, d]) - goods.style[j, d]) ** 2
                     effect = -effects.same_category - effects.near_duplicate * np.exp(-apart / LIKENESS)
                 pair[b, a, c] = pair[b, c, a] = scale * effect
 
@@ -172,7 +142,7 @@ def best_themed(
     pair: Float64[np.ndarray, "B N N"],
     theme: Int8[np.ndarray, "B N"],
     gain: float,
-) -> Int64[np.ndarray, "B K"]:
+) -> CardItems:
     """The valid cards of the most weight, proven by branch and bound; rows of -1 where no valid card exists.
 
     Rules that cap groups or pin items are not for this search: it reads graph, present and card size alone.

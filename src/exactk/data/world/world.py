@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int, Int64
+from jaxtyping import Float64, Int
 
-from exactk.data.assemble import padded, unpacked_graphs
+from exactk.data.assemble import unpacked_graphs
 from exactk.data.dataset import Dataset
 from exactk.data.world.log import Shop, record, visitors
 from exactk.data.world.recipe import (
     VERSION,
+    CardItems,
     Geometry,
     Goods,
+    Items,
     People,
+    Users,
     WorldConfig,
     geometry,
     goods,
@@ -30,7 +33,7 @@ from exactk.data.world.recipe import (
     stream,
 )
 from exactk.data.world.titles import Titles, titles_of
-from exactk.data.world.truth import Truth, best_themed, card_logits, item_logits, node_pair, sigmoid, truth_of
+from exactk.data.world.truth import Truth, best_themed, card_logits, item_logits, node_pair, sigmoid
 from exactk.data.world.writing import Progress, write
 from exactk.errors import DataError, InputError
 from exactk.problem.exact import cliques
@@ -43,15 +46,15 @@ AT_ONCE = 1 << 11
 class Optimum(NamedTuple):
     """The best card of each request as positions, and its true click probability (-1 and NaN: no valid card)."""
 
-    card: Int64[np.ndarray, "B K"]
+    card: CardItems
     value: Float64[np.ndarray, "B"]
 
 
 class WorldRequests(NamedTuple):
     """Requests of a log as the world knows them: users, candidates, and what makes a card valid."""
 
-    users: Int64[np.ndarray, "B"]
-    items: Int64[np.ndarray, "B N"]
+    users: Users
+    items: Items
     requests: Requests
 
 
@@ -98,7 +101,7 @@ class World:
     @cached_property
     def truth(self) -> Truth:
         """What the click model reads."""
-        return truth_of(self.people, self.goods, self.config.strength, self.config.theme)
+        return Truth(self.people, self.goods, float(self.config.strength), float(self.config.theme))
 
     @cached_property
     def shop(self) -> Shop:
@@ -144,7 +147,7 @@ class World:
         """The requests at these places of a view of this world's log, under the view's rules."""
         rows = view.rows if places is None else view.rows[places]
         index = view.folder.index
-        items = padded(rows, index.candidate_start, index.candidates, self.config.n)
+        items = index.candidate_rows(rows, self.config.n)
         if view.rules is not view.folder.rules and view.rules is not None:
             present = np.ones(items.shape, np.bool_)
             group, cap = view.rules.caps(items, present)
@@ -202,7 +205,7 @@ class World:
 
     def _checked(
         self, user_ids: Int[np.ndarray, "B"], item_ids: Int[np.ndarray, "B N"]
-    ) -> tuple[Int64[np.ndarray, "B"], Int64[np.ndarray, "B N"]]:
+    ) -> tuple[Users, Items]:
         for kind, ids, num in (("user", user_ids, self.config.users), ("item", item_ids, self.config.items)):
             outside = ids[(ids < 0) | (ids >= num)]
             if len(outside):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from jaxtyping import Float32, Float64
 
 from exactk.data.dataset import Dataset
-from exactk.data.table import Meta, pack_graphs
+from exactk.data.table import Meta, as_lists, pack_graphs
 from exactk.data.world.log import DAYS, Shop, moments, record, splits, visitors
 from exactk.data.world.recipe import (
     CATEGORIES,
@@ -90,7 +90,7 @@ def _in_order(
 def _users(config: WorldConfig, shop: Shop) -> Callable[[int, int, int], pa.Table]:
     def table(number: int, start: int, stop: int) -> pa.Table:
         features = user_features(shop.people, shop.geometry, config.seed, number, start, stop)
-        return pa.table({"user_id": np.arange(start, stop), "features": _lists(features)})
+        return pa.table({"user_id": np.arange(start, stop), "features": as_lists(features)})
 
     return table
 
@@ -109,7 +109,7 @@ def _items(config: WorldConfig, shop: Shop) -> Callable[[int, int, int], pa.Tabl
                 "brand": brands.take(pa.array(goods.brand[start:stop])),
                 "theme": pa.array(THEMES).take(pa.array(theme, mask=theme < 0)),
                 "price": np.round(np.exp(3.5 + 0.8 * goods.price[start:stop].astype(np.float64)), 2),
-                "features": _lists(features),
+                "features": as_lists(features),
             }
         )
 
@@ -131,8 +131,8 @@ def _impressions(config: WorldConfig, shop: Shop, bias: float) -> Callable[[int,
             {
                 "request_id": np.arange(start, stop),
                 "user_id": users,
-                "candidates": _lists(shown.items),
-                "card": _lists(card),
+                "candidates": as_lists(shown.items),
+                "card": as_lists(card),
                 "clicked": clicked,
                 "clicked_item": pa.array(clicked_item, mask=~clicked),
                 "propensity": shown.propensity,
@@ -143,12 +143,6 @@ def _impressions(config: WorldConfig, shop: Shop, bias: float) -> Callable[[int,
         )
 
     return table
-
-
-def _lists(rows: np.ndarray) -> pa.ListArray:
-    """A matrix as a column of lists."""
-    offsets = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.reshape(-1)))
 
 
 WINDOWS = (1, 7, 14)  # days

@@ -16,6 +16,9 @@ from jaxtyping import Bool, Float64, Int32
 from exactk.errors import InputError
 
 Columns = Mapping[str, np.ndarray]
+Mask = Bool[np.ndarray, "B N"]  # of candidates
+PairMask = Bool[np.ndarray, "B N N"]  # of every two of them
+CardSizes = Int32[np.ndarray, "B"]
 TITLE_METRICS = ("ned", "levenshtein")
 VECTOR_METRICS = ("euclidean", "cosine")
 MISSING_CHOICES = ("error", "allow", "forbid")
@@ -89,7 +92,7 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, float | np.floating | np.datetime64) and bool(value != value)
 
 
-def absent_values(values: np.ndarray) -> Bool[np.ndarray, "B N"]:
+def absent_values(values: np.ndarray) -> Mask:
     """True where a column holds no value."""
     kind = values.dtype.kind
     if kind in "iub":
@@ -107,29 +110,7 @@ def absent_values(values: np.ndarray) -> Bool[np.ndarray, "B N"]:
     return np.array(list(map(is_missing, flat)), bool).reshape(values.shape)
 
 
-def judge_missing(
-    absent: Bool[np.ndarray, "B N"],
-    columns: Columns,
-    present: Bool[np.ndarray, "B N"],
-    field: str,
-    missing: str,
-    rule: str,
-) -> Bool[np.ndarray, "B N"]:
-    """The candidates without a value, after refusing them where the rule says so."""
-    lacking: np.ndarray = absent & present
-    if missing == "error" and lacking.any():
-        b, position = np.argwhere(lacking)[0].tolist()
-        raise RequestError(
-            b,
-            f'{label(columns, b, position)} has no "{field}", which rule "{rule}" needs; give it one, or set '
-            'missing = "allow" or "forbid" on the rule',
-        )
-    return lacking
-
-
-def settle_missing(
-    allowed: Bool[np.ndarray, "B N N"], lacking: Bool[np.ndarray, "B N"], missing: str
-) -> Bool[np.ndarray, "B N N"]:
+def settle_missing(allowed: PairMask, lacking: Mask, missing: str) -> PairMask:
     """Pairs with a missing value take the verdict the rule declares for them."""
     if not lacking.any():
         return allowed
@@ -137,9 +118,7 @@ def settle_missing(
     return np.asarray(np.where(either, missing == "allow", allowed), bool)
 
 
-def codes(
-    values: np.ndarray, counted: Bool[np.ndarray, "B N"], field: str, rule: str
-) -> Int32[np.ndarray, "B N"]:
+def codes(values: np.ndarray, counted: Mask, field: str, rule: str) -> Int32[np.ndarray, "B N"]:
     """Equal values, equal numbers from 0 up; -1 where not counted."""
     if values.dtype.kind in "iufMb":
         _, inverse = np.unique(values, return_inverse=True)
@@ -163,7 +142,7 @@ def codes(
     return found
 
 
-def texts(values: np.ndarray, counted: Bool[np.ndarray, "B N"], field: str, rule: str) -> list[list[str]]:
+def texts(values: np.ndarray, counted: Mask, field: str, rule: str) -> list[list[str]]:
     """A column of text as lists; "" where not counted."""
     rows = [
         [value if counts else "" for value, counts in zip(row, flags, strict=True)]
@@ -178,9 +157,7 @@ def texts(values: np.ndarray, counted: Bool[np.ndarray, "B N"], field: str, rule
     return rows
 
 
-def numbers(
-    values: np.ndarray, present: Bool[np.ndarray, "B N"], field: str, rule: str, columns: Columns
-) -> np.ndarray:
+def numbers(values: np.ndarray, present: Mask, field: str, rule: str, columns: Columns) -> np.ndarray:
     """A column of numbers: whole ones stay whole, all others become float64 (missing: NaN)."""
     if values.ndim != 2 or values.dtype.kind not in "iufO":
         raise InputError(
@@ -213,7 +190,7 @@ def _not_a_number(value: Any, field: str, rule: str, columns: Columns, b: int, p
 
 
 def vectors(
-    values: np.ndarray, present: Bool[np.ndarray, "B N"], field: str, rule: str, columns: Columns
+    values: np.ndarray, present: Mask, field: str, rule: str, columns: Columns
 ) -> Float64[np.ndarray, "B N F"]:
     """A column of vectors as float64, NaN throughout where one is missing; a column of lists is stacked."""
     if values.ndim == 3 and values.dtype.kind in "fiu":
@@ -233,7 +210,7 @@ def vectors(
 
 
 def _stacked(
-    values: np.ndarray, present: Bool[np.ndarray, "B N"], field: str, rule: str, columns: Columns
+    values: np.ndarray, present: Mask, field: str, rule: str, columns: Columns
 ) -> Float64[np.ndarray, "B N F"]:
     held: dict[tuple[int, int], np.ndarray] = {}
     size = -1

@@ -6,22 +6,24 @@ Knows no search. Rules on named pairs live in `pair_rules.py`, rules taken toget
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int32
+from jaxtyping import Int32
 
-from exactk.errors import ConfigError, InputError
+from exactk.errors import ConfigError
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.rules.columns import (
     MISSING_CHOICES,
     TITLE_METRICS,
     VECTOR_METRICS,
     Columns,
+    Mask,
     Missing,
     Number,
+    PairMask,
     RequestError,
     TitleMetric,
     VectorMetric,
@@ -30,10 +32,7 @@ from exactk.problem.rules.columns import (
     codes,
     column_of,
     is_finite_number,
-    judge_missing,
     label,
-    nearest,
-    numbers,
     settle_missing,
     texts,
     vectors,
@@ -42,7 +41,7 @@ from exactk.problem.rules.counting import Count, Share, Total, Variety
 from exactk.problem.rules.pairs import Allowed, Forbid, Rule
 from exactk.problem.rules.places import Slots
 from exactk.problem.rules.prefer import Prefer
-from exactk.problem.rules.rule_set import Constraint, Constraints, load_rules, save_rules
+from exactk.problem.rules.rule_set import Constraint, Constraints, ValueRule, load_rules, save_rules
 from exactk.problem.rules.where import Where
 
 __all__ = [
@@ -71,11 +70,10 @@ __all__ = [
 PAIRS_AT_ONCE = 1 << 17  # held against each other between two looks at the clock
 
 
-class FieldRule(Constraint):
-    """A rule that reads one column, and declares what a missing value in it means: error, allow or forbid."""
+class FieldRule(ValueRule):
+    """A rule on pairs that reads one column."""
 
     field: str
-    missing: Missing
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -83,14 +81,8 @@ class FieldRule(Constraint):
         return (self.field,)
 
     def __post_init__(self) -> None:
-        field: Any = self.field
-        if not isinstance(field, str) or not field:
-            raise ConfigError(f'rule "{self.type}": field must be the name of a column, got {field!r}')
-        self._check_choice("missing", self.missing, MISSING_CHOICES)
-
-    def _check_choice(self, setting: str, value: Any, choices: Sequence[str]) -> None:
-        if value not in choices:
-            raise ConfigError(f'rule "{self.type}": {setting} {value!r} is unknown{nearest(value, choices)}')
+        self._check_field()
+        self._check_choice("missing", MISSING_CHOICES)
 
     def _check_minimum(self, minimum: Any, most: int | float = math.inf) -> None:
         if isinstance(minimum, np.generic):
@@ -99,16 +91,6 @@ class FieldRule(Constraint):
         if not is_finite_number(minimum) or not 0 <= minimum <= most:
             bounds = f"between 0 and {most:g}" if math.isfinite(most) else "of at least 0"
             raise ConfigError(f'rule "{self.type}": minimum must be a number {bounds}, got {minimum!r}')
-
-    def _values(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"]
-    ) -> tuple[np.ndarray, Bool[np.ndarray, "B N"]]:
-        """The column, and where a present candidate lacks a value."""
-        values = column_of(columns, self.field, self.name)
-        if values.ndim != 2:
-            raise InputError(f'rule "{self.name}" needs one value per item, but "{self.field}" holds vectors')
-        lacking = judge_missing(absent_values(values), columns, present, self.field, self.missing, self.name)
-        return values, lacking
 
 
 @dataclass(frozen=True)
@@ -126,25 +108,19 @@ class TitleDistance(FieldRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_minimum(self.minimum, most=1)
-        self._check_choice("metric", self.metric, TITLE_METRICS)
+        self._check_choice("metric", TITLE_METRICS)
 
     @property
     def name(self) -> str:
         """For example: title distance >= 0.5 (ned)."""
         return f"{self.field} distance >= {self.minimum:.12g} ({self.metric})"
 
-    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
-        """Far enough apart, through the shared cache of title pairs."""
-        return self.allowed_within(columns, present, ENDLESS)
-
-    def allowed_within(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline
-    ) -> Bool[np.ndarray, "B N N"]:
-        """The same; long titles are compared piece by piece."""
+    def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:
+        """Far enough apart, through the shared cache of title pairs; long titles are compared piece by piece."""
         # Imported here so that rules without titles need neither rapidfuzz nor compiled code.
         from exactk.problem.rules.titles import MOST_LETTERS, title_pairs
 
-        values, lacking = self._values(columns, present)
+        values, lacking = self._values(columns, present, self.field)
         titles = texts(values, present & ~lacking, self.field, self.name)
         for b, row in enumerate(titles):
             longest = max(range(len(row)), key=lambda position: len(row[position]))
@@ -171,9 +147,9 @@ class Distinct(FieldRule):
         """For example: distinct brand."""
         return f"distinct {self.field}"
 
-    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+    def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:  # noqa: ARG002
         """Different values."""
-        values, lacking = self._values(columns, present)
+        values, lacking = self._values(columns, present, self.field)
         plain = values.dtype.kind in "iu"  # compared as they are
         number = values if plain else codes(values, present & ~lacking, self.field, self.name)
         return settle_missing(number[:, :, None] != number[:, None, :], lacking, self.missing)
@@ -205,14 +181,14 @@ class AtMost(FieldRule):
         """m."""
         return self.m
 
-    def groups(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Int32[np.ndarray, "B N"]:
+    def groups(self, columns: Columns, present: Mask) -> Int32[np.ndarray, "B N"]:
         """One group per value; an item without one is counted nowhere."""
-        values, lacking = self._values(columns, present)
+        values, lacking = self._values(columns, present, self.field)
         return codes(values, present & ~lacking, self.field, self.name)
 
-    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+    def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:  # noqa: ARG002
         """Every pair, unless one lacks a value and missing = "forbid", or m = 1 and the values are equal."""
-        values, lacking = self._values(columns, present)
+        values, lacking = self._values(columns, present, self.field)
         B, N = present.shape
         apart = np.ones((B, N, N), bool)
         if self.m == 1:
@@ -236,7 +212,7 @@ class MinimumDistance(FieldRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_choice("metric", self.metric, VECTOR_METRICS)
+        self._check_choice("metric", VECTOR_METRICS)
         self._check_minimum(self.minimum, most=2 if self.metric == "cosine" else math.inf)
 
     @property
@@ -244,14 +220,11 @@ class MinimumDistance(FieldRule):
         """For example: embedding distance >= 0.3 (cosine)."""
         return f"{self.field} distance >= {self.minimum:.12g} ({self.metric})"
 
-    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
-        """Far enough apart; a distance that equals the minimum up to rounding counts as reaching it."""
-        return self.allowed_within(columns, present, ENDLESS)
+    def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:
+        """Far enough apart; a distance that equals the minimum up to rounding counts as reaching it.
 
-    def allowed_within(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline
-    ) -> Bool[np.ndarray, "B N N"]:
-        """Squared distances by matrix products; pairs near the threshold are measured again, one by one."""
+        Squared distances by matrix products; pairs near the threshold are measured again, one by one.
+        """
         values = column_of(columns, self.field, self.name)
         vector = vectors(values, present, self.field, self.name, columns)  # B N F
         absent = np.isnan(vector).any(2)
@@ -262,7 +235,7 @@ class MinimumDistance(FieldRule):
             vector = vector / np.where(length == 0, 1.0, length)[:, :, None]
             length = np.ones_like(length)
             least = 2.0 * self.minimum  # between unit vectors |a - b|^2 = 2 (1 - cos)
-        lacking = judge_missing(absent, columns, present, self.field, self.missing, self.name)
+        lacking = self._lacking(absent, columns, present, self.field)
         unread = absent | ~present
         vector = np.where(unread[:, :, None], 0.0, vector)
         length = np.where(unread, 0.0, length)
@@ -296,16 +269,10 @@ class MinimumGap(FieldRule):
         """For example: price gap >= 10."""
         return f"{self.field} gap >= {self.minimum:.12g}"
 
-    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+    def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:
         """19.99 and 9.99 are 10 apart, though float64 makes it 9.999999999999998."""
-        return self.allowed_within(columns, present, ENDLESS)
-
-    def allowed_within(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline
-    ) -> Bool[np.ndarray, "B N N"]:
-        """The same, some rows at a time."""
-        value = numbers(column_of(columns, self.field, self.name), present, self.field, self.name, columns)
-        lacking = judge_missing(absent_values(value), columns, present, self.field, self.missing, self.name)
+        value = self._numbers(columns, present, self.field)
+        lacking = self._lacking(absent_values(value), columns, present, self.field)
         far = np.empty((*present.shape, present.shape[1]), bool)
         for rows in blocks(present, deadline, self.name):
             high = np.maximum(value[:, rows, None], value[:, None, :])  # B R N
@@ -321,7 +288,7 @@ class MinimumGap(FieldRule):
         return settle_missing(far, lacking, self.missing)
 
 
-def blocks(present: Bool[np.ndarray, "B N"], deadline: Deadline, rule: str) -> Iterator[slice]:
+def blocks(present: Mask, deadline: Deadline, rule: str) -> Iterator[slice]:
     """Rows of candidates to be held against all others between two looks at the clock; few enough for fast memory."""
     B, N = present.shape
     at_once = max(1, PAIRS_AT_ONCE // max(B * N, 1))

@@ -7,42 +7,40 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int32
 
 from exactk.errors import ConfigError, InputError
 from exactk.problem.brief import ENDLESS, Brief, blank, joined, sums
 from exactk.problem.rules.columns import (
     MISSING_CHOICES,
+    CardSizes,
     Columns,
+    Mask,
     Missing,
     absent_values,
     codes,
     column_of,
     is_finite_number,
-    judge_missing,
-    nearest,
-    numbers,
 )
 from exactk.problem.rules.decimals import bounds, scaled
-from exactk.problem.rules.rule_set import Constraint
+from exactk.problem.rules.rule_set import ValueRule
 from exactk.problem.rules.where import Where
 
 NO_CARD = 2**31  # no card is so large: a larger limit says the same
 
 
-class CardRule(Constraint):
+class CardRule(ValueRule):
     """A rule that speaks of the card as a whole. An item that lacks a value it needs: `missing` says what then.
 
     error: the request is refused. allow: the item may be in the card and counts for nothing. forbid: it may not.
     """
 
     speaks_of_pairs = False
-    missing: Missing
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; what was not said is left out."""
@@ -54,20 +52,8 @@ class CardRule(Constraint):
         return said
 
     @abstractmethod
-    def brief(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
-    ) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
         """What it demands, in arrays."""
-
-    def _check_missing(self) -> None:
-        if self.missing not in MISSING_CHOICES:
-            choices = nearest(self.missing, MISSING_CHOICES)
-            raise ConfigError(f'rule "{self.type}": missing {self.missing!r} is unknown{choices}')
-
-    def _check_field(self) -> None:
-        field = getattr(self, "field", None)
-        if not isinstance(field, str) or not field:
-            raise ConfigError(f'rule "{self.type}": field must be the name of a column, got {field!r}')
 
     def _check_order(self, low: Any, high: Any) -> None:
         if low is None and high is None:
@@ -92,9 +78,7 @@ class CardRule(Constraint):
             raise ConfigError(f'rule "{self.type}": {setting} must be {kind}{within}, got {value!r}')
         object.__setattr__(self, setting, value)
 
-    def _members(
-        self, where: Where | None, columns: Columns, present: Bool[np.ndarray, "B N"]
-    ) -> tuple[Bool[np.ndarray, "B N"], Bool[np.ndarray, "B N"]]:
+    def _members(self, where: Where | None, columns: Columns, present: Mask) -> tuple[Mask, Mask]:
         """The items that a condition holds for, and those that lack what it needs."""
         if where is None:
             return present, np.zeros(present.shape, bool)
@@ -102,10 +86,14 @@ class CardRule(Constraint):
         if unknown.any() and self.missing == "error":
             for field in where.fields:
                 absent = absent_values(column_of(columns, field, self.name)) & unknown
-                judge_missing(absent, columns, present, field, self.missing, self.name)
+                self._lacking(absent, columns, present, field)
         return yes, unknown
 
-    def _without(self, lacking: Bool[np.ndarray, "B N"]) -> list[Brief]:
+    def _beside(self, row: Brief, lacking: Mask) -> Brief:
+        """The row, and one that keeps items without a value out, where missing = "forbid"."""
+        return joined([row, *self._without(lacking)]) or row
+
+    def _without(self, lacking: Mask) -> list[Brief]:
         """A row that keeps items without a value out, where missing = "forbid"."""
         if self.missing != "forbid" or not lacking.any():
             return []
@@ -121,8 +109,27 @@ def _told(low: Any, high: Any) -> str:
     return f"at least {low:.12g}" if low is not None else f"at most {high:.12g}"
 
 
+class MemberRule(CardRule):
+    """How many, or what part, of the card satisfy `where`."""
+
+    where: Any
+    at_least: Any
+    at_most: Any
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What the condition reads."""
+        return self.where.fields  # type: ignore[no-any-return]
+
+    def _check_limits(self, settings: Sequence[str], **range_: Any) -> None:
+        object.__setattr__(self, "where", Where.of(self.where))
+        for setting in settings:
+            self._plain(setting, **range_)
+        self._check_choice("missing", MISSING_CHOICES)
+
+
 @dataclass(frozen=True)
-class Count(CardRule):
+class Count(MemberRule):
     """Limits how many items of the card satisfy the condition `where`."""
 
     type = "count"
@@ -133,13 +140,10 @@ class Count(CardRule):
     missing: Missing = "error"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "where", Where.of(self.where))
-        for setting in ("at_least", "at_most", "exactly"):
-            self._plain(setting, whole=True, least=0)
+        self._check_limits(("at_least", "at_most", "exactly"), whole=True, least=0)
         if self.exactly is not None and (self.at_least is not None or self.at_most is not None):
             raise ConfigError('rule "count": exactly stands alone, without at_least and at_most')
         self._check_order(*self._limits)
-        self._check_missing()
 
     @property
     def _limits(self) -> tuple[Any, Any]:
@@ -150,26 +154,16 @@ class Count(CardRule):
         """For example: at least 1 with on_sale."""
         return f"{_told(*self._limits)} with {self.where}"
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """What the condition reads."""
-        return self.where.fields  # type: ignore[no-any-return]
-
-    def brief(
-        self,
-        columns: Columns,
-        present: Bool[np.ndarray, "B N"],
-        card_size: Int32[np.ndarray, "B"],  # noqa: ARG002
-    ) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:  # noqa: ARG002
         """One row of zeros and ones."""
         yes, lacking = self._members(self.where, columns, present)
         low, high = (None if limit is None else min(limit, NO_CARD) for limit in self._limits)
         row = sums(yes[:, None], -ENDLESS if low is None else low, ENDLESS if high is None else high)
-        return joined([row, *self._without(lacking)]) or row
+        return self._beside(row, lacking)
 
 
 @dataclass(frozen=True)
-class Share(CardRule):
+class Share(MemberRule):
     """Limits which share of the card satisfies `where`: at least 0.25 of a card of 6 means two items."""
 
     type = "share"
@@ -179,31 +173,20 @@ class Share(CardRule):
     missing: Missing = "error"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "where", Where.of(self.where))
-        for setting in ("at_least", "at_most"):
-            self._plain(setting, whole=False, least=0, most=1)
+        self._check_limits(("at_least", "at_most"), whole=False, least=0, most=1)
         self._check_order(self.at_least, self.at_most)
-        self._check_missing()
 
     @property
     def name(self) -> str:
         """For example: at least 0.25 of the card with on_sale."""
         return f"{_told(self.at_least, self.at_most)} of the card with {self.where}"
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """What the condition reads."""
-        return self.where.fields  # type: ignore[no-any-return]
-
-    def brief(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
-    ) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
         """One row; its bounds follow K, by decimal arithmetic."""
         yes, lacking = self._members(self.where, columns, present)
         low = [_part(self.at_least, int(K), ROUND_CEILING, -ENDLESS) for K in card_size]
         high = [_part(self.at_most, int(K), ROUND_FLOOR, ENDLESS) for K in card_size]
-        row = sums(yes[:, None], np.array(low)[:, None], np.array(high)[:, None])
-        return joined([row, *self._without(lacking)]) or row
+        return self._beside(sums(yes[:, None], np.array(low)[:, None], np.array(high)[:, None]), lacking)
 
 
 def _part(fraction: Any, size: int, rounding: str, none: int) -> int:
@@ -230,7 +213,7 @@ class Total(CardRule):
         for setting in ("at_least", "at_most"):
             self._plain(setting, whole=False)
         self._check_order(self.at_least, self.at_most)
-        self._check_missing()
+        self._check_choice("missing", MISSING_CHOICES)
 
     @property
     def name(self) -> str:
@@ -243,14 +226,12 @@ class Total(CardRule):
         """The numbers, and what the condition reads."""
         return tuple(dict.fromkeys((self.field, *(self.where.fields if self.where is not None else ()))))
 
-    def brief(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
-    ) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
         """One row of whole numbers."""
         yes, unknown = self._members(self.where, columns, present)
-        value = numbers(column_of(columns, self.field, self.name), present, self.field, self.name, columns)
+        value = self._numbers(columns, present, self.field)
         absent = absent_values(value) & (yes | unknown)
-        lacking = judge_missing(absent, columns, present, self.field, self.missing, self.name) | unknown
+        lacking = self._lacking(absent, columns, present, self.field) | unknown
         value = np.where(yes & ~lacking, value, np.zeros((), value.dtype))
         most = int(card_size.max(initial=1))
         largest = float(np.abs(value.astype(np.float64)).max(initial=0.0)) * most
@@ -261,7 +242,7 @@ class Total(CardRule):
         limits = [bounds(self.at_least, self.at_most, at, ENDLESS) for at in places]
         low, high = np.array(limits, np.int64).reshape(len(limits), 2).T
         row = sums(whole[:, None], low[:, None], high[:, None])
-        return joined([row, *self._without(lacking)]) or row
+        return self._beside(row, lacking)
 
 
 @dataclass(frozen=True)
@@ -278,7 +259,7 @@ class Variety(CardRule):
         self._plain("at_least", whole=True, least=1, most=2**31 - 1)
         if self.at_least is None:
             raise ConfigError('rule "variety" needs at_least, how many different values')
-        self._check_missing()
+        self._check_choice("missing", MISSING_CHOICES)
 
     @property
     def name(self) -> str:
@@ -290,17 +271,9 @@ class Variety(CardRule):
         """The one column."""
         return (self.field,)
 
-    def brief(
-        self,
-        columns: Columns,
-        present: Bool[np.ndarray, "B N"],
-        card_size: Int32[np.ndarray, "B"],  # noqa: ARG002
-    ) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:  # noqa: ARG002
         """One row of values as numbers."""
-        values = column_of(columns, self.field, self.name)
-        if values.ndim != 2:
-            raise InputError(f'rule "{self.name}" needs one value per item, but "{self.field}" holds vectors')
-        lacking = judge_missing(absent_values(values), columns, present, self.field, self.missing, self.name)
+        values, lacking = self._values(columns, present, self.field)
         number = codes(values, present & ~lacking, self.field, self.name)
         B, N = present.shape
         row = blank(B, N)._replace(
@@ -308,4 +281,4 @@ class Variety(CardRule):
             least=np.full((B, 1), self.at_least, np.int32),
             value_of=np.full((B, 1), -1, np.int32),
         )
-        return joined([row, *self._without(lacking)]) or row
+        return self._beside(row, lacking)

@@ -242,18 +242,8 @@ def _best_with(
     pair = None if pair_weights is None else np.tile(pair_weights, (len(positions), 1, 1))
     if not sheet.whole:
         return best(asked, node, pair, time_limit)
-    each = [
-        best_under_card_rules(
-            asked.one(b),
-            node[:1],
-            pair if pair is None else pair[:1],
-            sheet.whole,
-            sheet.columns,
-            1,
-            time_limit,
-        )
-        for b in range(len(positions))
-    ]
+    first = (node[:1], None if pair is None else pair[:1], sheet.whole, sheet.columns)
+    each = [best_under_card_rules(asked.one(b), *first, 1, time_limit) for b in range(len(positions))]
     card, weight, num_found, bound, optimal = (np.concatenate(arrays) for arrays in zip(*each, strict=True))
     return Solutions(card[:, 0], weight[:, 0], bound, optimal, num_found > 0)
 

@@ -10,11 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 
 from exactk.errors import ConfigError, InputError
 from exactk.problem.deadline import ENDLESS, Deadline
-from exactk.problem.rules.columns import Columns, PairFunction, RequestError, column_of, flat_ids, label
+from exactk.problem.graph import pairs_of
+from exactk.problem.rules.columns import (
+    Columns,
+    Mask,
+    PairFunction,
+    PairMask,
+    RequestError,
+    column_of,
+    flat_ids,
+    label,
+)
 from exactk.problem.rules.rule_set import Constraint
 
 
@@ -46,7 +55,7 @@ class Forbid(Constraint):
         """Pairs as lists, the JSON way."""
         return {"type": self.type, "pairs": [list(pair) for pair in self.pairs]}
 
-    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+    def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:  # noqa: ARG002
         """Everything but the pairs, both ways round."""
         B, N = present.shape
         allowed = np.ones((B, N, N), bool)
@@ -124,7 +133,7 @@ class Allowed(Constraint):
         """The matrix as nested lists."""
         return {"type": self.type, "matrix": self.matrix.tolist()}
 
-    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:  # noqa: ARG002
+    def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:  # noqa: ARG002
         """The matrix, for every request."""
         B, N = present.shape
         shape = self.matrix.shape
@@ -187,14 +196,8 @@ class Rule(Constraint):
             "give it in code, or write its verdict as an allowed matrix or forbidden pairs"
         )
 
-    def allowed(self, columns: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+    def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:
         """The function's verdict on every pair, asked both ways round and refused where the two differ."""
-        return self.allowed_within(columns, present, ENDLESS)
-
-    def allowed_within(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline
-    ) -> Bool[np.ndarray, "B N N"]:
-        """The same, with a look at the clock before each item's pairs."""
         if self.on == "card":
             return super().allowed(columns, present)
         seen = {name: column_of(columns, name, self.name) for name in self.fields or columns}
@@ -203,8 +206,7 @@ class Rule(Constraint):
             if self.vectorised
             else self._one_by_one(seen, columns, present, deadline)
         )
-        both = present[:, :, None] & present[:, None, :] & ~np.eye(present.shape[1], dtype=bool)
-        crooked = np.argwhere((verdict != verdict.transpose(0, 2, 1)) & both)
+        crooked = np.argwhere((verdict != verdict.transpose(0, 2, 1)) & pairs_of(present))
         if len(crooked):
             b, i, j = crooked[0].tolist()
             raise RequestError(
@@ -214,7 +216,7 @@ class Rule(Constraint):
             )
         return verdict
 
-    def _at_once(self, seen: Columns, present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
+    def _at_once(self, seen: Columns, present: Mask) -> PairMask:
         B, N = present.shape
         first = {name: values[:, :, None] for name, values in seen.items()}
         second = {name: values[:, None, :] for name, values in seen.items()}
@@ -226,9 +228,7 @@ class Rule(Constraint):
                 f'rule "{self.name}" must answer with shape {(B, N, N)}, it gave {answer.shape}'
             ) from None
 
-    def _one_by_one(
-        self, seen: Columns, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline
-    ) -> Bool[np.ndarray, "B N N"]:
+    def _one_by_one(self, seen: Columns, columns: Columns, present: Mask, deadline: Deadline) -> PairMask:
         B, N = present.shape
         verdict = np.zeros((B, N, N), bool)
         for b in range(B):

@@ -10,20 +10,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int32
+from jaxtyping import Bool, Float64
 
 from exactk.errors import ConfigError, InputError
 from exactk.problem.brief import Brief, blank, joined, sums
 from exactk.problem.rules.columns import (
+    MISSING_CHOICES,
+    CardSizes,
     Columns,
+    Mask,
     Missing,
+    PairMask,
     absent_values,
     codes,
     column_of,
     flat_ids,
     is_finite_number,
-    judge_missing,
-    numbers,
     settle_missing,
     vectors,
 )
@@ -64,7 +66,7 @@ class Slots(CardRule):
         object.__setattr__(self, "where", where)
         object.__setattr__(self, "fixed", fixed)
         object.__setattr__(self, "weights", _weights(self.weights))
-        self._check_missing()
+        self._check_choice("missing", MISSING_CHOICES)
         apart = [self.apart] if isinstance(self.apart, str | Mapping | Constraint) else self.apart
         if not isinstance(apart, Sequence):
             raise ConfigError(f'rule "slots": apart takes fields and rules on pairs, got {apart!r}')
@@ -126,18 +128,15 @@ class Slots(CardRule):
                 f'rule "{self.name}": a card {kind}may have at most {most} places, got {card_size}'
             )
 
-    def brief(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
-    ) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
         """Places, and a cap on what cannot stand apart otherwise."""
         B, N = present.shape
         S = int(card_size.max(initial=1))
-        eligible, lacking = self._eligible(columns, present, S)
+        eligible, lacking = self._eligible(columns, present, S), np.zeros(present.shape, bool)
         eligible &= (np.arange(S) < card_size[:, None])[:, :, None]
         score = np.zeros((B, S, N))
         if self.scores:
-            score, without = self._scores(columns, present, card_size, S)
-            lacking |= without
+            score, lacking = self._scores(columns, present, card_size, S)
         weight = np.ones((B, S))
         given = self.weights[:S]
         weight[:, : len(given)] = given
@@ -150,9 +149,7 @@ class Slots(CardRule):
         )
         return joined([places, *self._without(lacking), *self._caps(columns, present, card_size)]) or places
 
-    def _eligible(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], S: int
-    ) -> tuple[Bool[np.ndarray, "B S N"], Bool[np.ndarray, "B N"]]:
+    def _eligible(self, columns: Columns, present: Mask, S: int) -> Bool[np.ndarray, "B S N"]:
         eligible = np.repeat(present[:, None], S, axis=1)
         for place, who in self.where:
             if place <= S:
@@ -163,14 +160,14 @@ class Slots(CardRule):
                 here = np.array([[one == item for one in row] for row in columns["item_id"].tolist()], bool)
                 eligible[:, np.arange(S) != place - 1] &= ~here[:, None]
                 eligible[:, place - 1] &= here
-        return eligible, np.zeros(present.shape, bool)
+        return eligible
 
     def _scores(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"], S: int
-    ) -> tuple[Float64[np.ndarray, "B S N"], Bool[np.ndarray, "B N"]]:
+        self, columns: Columns, present: Mask, card_size: CardSizes, S: int
+    ) -> tuple[Float64[np.ndarray, "B S N"], Mask]:
         values = column_of(columns, self.scores, self.name)
         each = vectors(values, present, self.scores, self.name, columns)
-        lacking = judge_missing(np.isnan(each).any(2), columns, present, self.scores, self.missing, self.name)
+        lacking = self._lacking(np.isnan(each).any(2), columns, present, self.scores)
         if each.shape[2] < card_size.max(initial=1):
             raise InputError(
                 f'rule "{self.name}": "{self.scores}" has {each.shape[2]} numbers per item for {S} places'
@@ -178,9 +175,7 @@ class Slots(CardRule):
         each = np.where((present & ~lacking)[:, :, None], each, 0.0)[:, :, :S]
         return np.ascontiguousarray(each.transpose(0, 2, 1)), lacking
 
-    def _follows(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"]
-    ) -> Bool[np.ndarray, "B N N"] | None:
+    def _follows(self, columns: Columns, present: Mask) -> PairMask | None:
         if not (self.apart or self.rising or self.falling):
             return None
         B, N = present.shape
@@ -189,18 +184,14 @@ class Slots(CardRule):
             follows &= rule.allowed(columns, present)
         for field, sign in ((self.rising, 1), (self.falling, -1)):
             if field:
-                value = numbers(column_of(columns, field, self.name), present, field, self.name, columns)
-                lacking = judge_missing(
-                    absent_values(value), columns, present, field, self.missing, self.name
-                )
+                value = self._numbers(columns, present, field)
+                lacking = self._lacking(absent_values(value), columns, present, field)
                 first, then = value[:, :, None], value[:, None, :]
                 in_order = first <= then if sign > 0 else first >= then
                 follows &= settle_missing(in_order, lacking, self.missing)
         return follows
 
-    def _caps(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
-    ) -> list[Brief]:
+    def _caps(self, columns: Columns, present: Mask, card_size: CardSizes) -> list[Brief]:
         """Of K places in a row no two neighbours alike: at most (K + 1) / 2 of one value, said where it matters."""
         rows = []
         for rule in self.apart:

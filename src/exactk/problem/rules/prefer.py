@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int32
+from jaxtyping import Int32
 
 from exactk.errors import ConfigError
 from exactk.problem.brief import ENDLESS, Brief, blank, preferred, sums
-from exactk.problem.rules.columns import Columns, Missing
+from exactk.problem.graph import pairs_of
+from exactk.problem.rules.columns import CardSizes, Columns, Mask, Missing
 from exactk.problem.rules.counting import CardRule, Total
 from exactk.problem.rules.places import Slots
 from exactk.problem.rules.rule_set import Constraint
@@ -68,9 +69,7 @@ class Prefer(CardRule):
         """The rule inside, silent."""
         return replace(self, rule=self.rule.lenient())
 
-    def brief(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
-    ) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
         """The rule's arrays, at a price."""
         B, N = present.shape
         rule = self.rule
@@ -86,13 +85,8 @@ class Prefer(CardRule):
                 rule, m=2
             )  # the pairs of "at most 1" are its cap; left are those that lack a value
         if groups is None or rule.missing == "forbid":
-            clash = (~rule.allowed(columns, present) & _pairs(present))[:, None]
+            clash = (~rule.allowed(columns, present) & pairs_of(present))[:, None]
         return preferred(part, clash, self.worth, once)
-
-
-def _pairs(present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
-    both: np.ndarray = present[:, :, None] & present[:, None, :]
-    return both & ~np.eye(present.shape[1], dtype=bool)
 
 
 def _caps(groups: Int32[np.ndarray, "B N"], cap: int) -> Brief:

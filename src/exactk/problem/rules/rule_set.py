@@ -15,15 +15,28 @@ from pathlib import Path
 from typing import Any, ClassVar, no_type_check
 
 import numpy as np
-from jaxtyping import Bool, Int32
+from jaxtyping import Int32
 
-from exactk.errors import ConfigError
+from exactk.errors import ConfigError, InputError
 from exactk.problem.brief import Brief, joined
 from exactk.problem.candidates import Wishes, check_candidates, check_columns, sizes, wished_positions
 from exactk.problem.compiling import compiled
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.graph import Requests
-from exactk.problem.rules.columns import Columns, RequestError, Sizes, nearest
+from exactk.problem.rules.columns import (
+    CardSizes,
+    Columns,
+    Mask,
+    Missing,
+    PairMask,
+    RequestError,
+    Sizes,
+    absent_values,
+    column_of,
+    label,
+    nearest,
+    numbers,
+)
 from exactk.problem.ties import tie_keys
 
 RULE_TYPES: dict[str, type[Constraint]] = {}
@@ -72,30 +85,15 @@ class Constraint(ABC):
     def fields(self) -> tuple[str, ...]:
         """The columns this rule reads."""
 
-    def allowed(
-        self,
-        columns: Columns,  # noqa: ARG002
-        present: Bool[np.ndarray, "B N"],
-    ) -> Bool[np.ndarray, "B N N"]:
-        """True where two candidates may share a card; the diagonal and absent candidates mean nothing."""
+    def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:  # noqa: ARG002
+        """True where two candidates may share a card; the diagonal and absent candidates mean nothing.
+
+        Rules that may take long look at the clock meanwhile, and raise OutOfTimeError.
+        """
         B, N = present.shape
         return np.ones((B, N, N), bool)
 
-    def allowed_within(
-        self,
-        columns: Columns,
-        present: Bool[np.ndarray, "B N"],
-        deadline: Deadline,  # noqa: ARG002 - most rules are read in no time
-    ) -> Bool[np.ndarray, "B N N"]:
-        """The same; rules that may take long look at the clock meanwhile, and raise OutOfTimeError."""
-        return self.allowed(columns, present)
-
-    def brief(
-        self,
-        columns: Columns,  # noqa: ARG002
-        present: Bool[np.ndarray, "B N"],  # noqa: ARG002
-        card_size: Int32[np.ndarray, "B"],  # noqa: ARG002
-    ) -> Brief | None:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief | None:  # noqa: ARG002
         """What the rule demands of whole cards, if anything."""
         return None
 
@@ -106,11 +104,7 @@ class Constraint(ABC):
         """The same rule, silent about items that lack a value where it would refuse them."""
         return replace(self, missing="allow") if getattr(self, "missing", None) == "error" else self  # type: ignore[type-var]
 
-    def groups(
-        self,
-        columns: Columns,  # noqa: ARG002
-        present: Bool[np.ndarray, "B N"],  # noqa: ARG002
-    ) -> Int32[np.ndarray, "B N"] | None:
+    def groups(self, columns: Columns, present: Mask) -> Int32[np.ndarray, "B N"] | None:  # noqa: ARG002
         """The group each candidate counts in (-1: none), where the rule caps groups at `cap`."""
         return None
 
@@ -148,6 +142,45 @@ class Constraint(ABC):
         if not isinstance(other, Constraint | Constraints):
             return NotImplemented
         return Constraints.of([self]) & other
+
+
+class ValueRule(Constraint):
+    """A rule that reads values, and declares what a missing one means: error, allow or forbid."""
+
+    missing: Missing
+
+    def _check_choice(self, setting: str, choices: Sequence[str]) -> None:
+        value = getattr(self, setting)
+        if value not in choices:
+            raise ConfigError(f'rule "{self.type}": {setting} {value!r} is unknown{nearest(value, choices)}')
+
+    def _check_field(self) -> None:
+        field = getattr(self, "field", None)
+        if not isinstance(field, str) or not field:
+            raise ConfigError(f'rule "{self.type}": field must be the name of a column, got {field!r}')
+
+    def _lacking(self, absent: Mask, columns: Columns, present: Mask, field: str) -> Mask:
+        """The candidates without a value, after refusing them where the rule says so."""
+        lacking: np.ndarray = absent & present
+        if self.missing == "error" and lacking.any():
+            b, position = np.argwhere(lacking)[0].tolist()
+            raise RequestError(
+                b,
+                f'{label(columns, b, position)} has no "{field}", which rule "{self.name}" needs; give it one, or set '
+                'missing = "allow" or "forbid" on the rule',
+            )
+        return lacking
+
+    def _values(self, columns: Columns, present: Mask, field: str) -> tuple[np.ndarray, Mask]:
+        """A column, and where a present candidate lacks a value."""
+        values = column_of(columns, field, self.name)
+        if values.ndim != 2:
+            raise InputError(f'rule "{self.name}" needs one value per item, but "{field}" holds vectors')
+        return values, self._lacking(absent_values(values), columns, present, field)
+
+    def _numbers(self, columns: Columns, present: Mask, field: str) -> np.ndarray:
+        """A column of numbers, NaN where missing."""
+        return numbers(column_of(columns, field, self.name), present, field, self.name, columns)
 
 
 def _settings(rule: type[Constraint]) -> tuple[Any, ...]:
@@ -204,19 +237,17 @@ class Constraints:
         """Every column some rule reads, each once."""
         return tuple(dict.fromkeys(name for rule in self.rules for name in rule.fields))
 
-    def graph(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], deadline: Deadline = ENDLESS
-    ) -> Bool[np.ndarray, "B N N"]:
+    def graph(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:
         """Who may share a card with whom: all rules together, present candidates only, diagonal False."""
         graph = np.empty((*present.shape, present.shape[1]), bool)
         fill_complete(present, graph)
         for rule in self.rules:
             if rule.speaks_of_pairs:
-                graph &= rule.allowed_within(columns, present, deadline)
+                graph &= rule.allowed(columns, present, deadline)
         return graph
 
     def caps(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"]
+        self, columns: Columns, present: Mask
     ) -> tuple[Int32[np.ndarray, "B C N"], Int32[np.ndarray, "B C"]]:
         """Groups and how many of one are allowed, a row for each rule that caps."""
         B, N = present.shape
@@ -231,9 +262,7 @@ class Constraints:
         cap = np.array([most for _, most in capping], np.int32)
         return np.ascontiguousarray(group.transpose(1, 0, 2)), np.tile(cap, (B, 1))
 
-    def brief(
-        self, columns: Columns, present: Bool[np.ndarray, "B N"], card_size: Int32[np.ndarray, "B"]
-    ) -> Brief | None:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief | None:
         """What the rules demand of whole cards; None where they speak of pairs and caps alone."""
         if not self.speak_of_cards:
             return None
@@ -268,7 +297,7 @@ class Constraints:
         self,
         columns: Columns,
         card_size: Sizes,
-        present: Bool[np.ndarray, "B N"] | None = None,
+        present: Mask | None = None,
         include: Wishes = None,
         exclude: Wishes = None,
         ties_by_id: bool = True,

@@ -79,9 +79,9 @@ class RuleSheet:
         return cls(
             rules=constraints.rules,
             names=constraints.names,
-            allowed=np.array(
-                [rule.allowed_within(columns, present, deadline)[0] for rule in lenient], bool
-            ).reshape(R, N, N),
+            allowed=np.array([rule.allowed(columns, present, deadline)[0] for rule in lenient], bool).reshape(
+                R, N, N
+            ),
             group=group,
             cap=np.array([N if rule.cap is None else rule.cap for rule in lenient], np.int32),
             present=present[0],

@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
 
 from exactk.errors import ConfigError
 from exactk.problem.rules.columns import (
     Columns,
+    Mask,
     RequestError,
     absent_values,
     column_of,
@@ -34,8 +34,8 @@ MOST_DEEP = 32  # conditions within each other: every step goes down into them
 class Verdict(NamedTuple):
     """Which items are in, and which nobody knows of (never both)."""
 
-    yes: Bool[np.ndarray, "B N"]
-    unknown: Bool[np.ndarray, "B N"]
+    yes: Mask
+    unknown: Mask
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Where:
         found = [self.field] if self.field else [name for part in self._parts for name in part.fields]
         return tuple(dict.fromkeys(found))
 
-    def verdict(self, columns: Columns, present: Bool[np.ndarray, "B N"], rule: str) -> Verdict:
+    def verdict(self, columns: Columns, present: Mask, rule: str) -> Verdict:
         """Item by item; `any` is settled by one condition that holds, `all` by one that does not."""
         if self.not_ is not None:
             inner = self.not_.verdict(columns, present, rule)
@@ -180,7 +180,7 @@ class Where:
                 return Verdict(hold & present, may & ~hold & present)
         return self._of_column(columns, present, rule)
 
-    def _of_column(self, columns: Columns, present: Bool[np.ndarray, "B N"], rule: str) -> Verdict:
+    def _of_column(self, columns: Columns, present: Mask, rule: str) -> Verdict:
         values = column_of(columns, self.field, rule)
         if values.ndim != 2:
             raise ConfigError(f'rule "{rule}" needs one value per item, but "{self.field}" holds vectors')
@@ -194,9 +194,7 @@ class Where:
             yes = self._equal(values, asked, rule)
         return Verdict(yes & asked, absent)
 
-    def _equal(
-        self, values: np.ndarray, asked: Bool[np.ndarray, "B N"], rule: str
-    ) -> Bool[np.ndarray, "B N"]:
+    def _equal(self, values: np.ndarray, asked: Mask, rule: str) -> Mask:
         wanted = self.one_of if self.one_of is not None else (self.equals,)
         if values.dtype.kind in "iufb":
             texts = [value for value in wanted if isinstance(value, str)]
@@ -210,9 +208,7 @@ class Where:
             [[_hashable(value) and value in known for value in row] for row in values.tolist()], bool
         ).reshape(values.shape)
 
-    def _within(
-        self, values: np.ndarray, asked: Bool[np.ndarray, "B N"], rule: str, columns: Columns
-    ) -> Bool[np.ndarray, "B N"]:
+    def _within(self, values: np.ndarray, asked: Mask, rule: str, columns: Columns) -> Mask:
         low, high = self.at_least, self.at_most
         if isinstance(low if low is not None else high, str):
             texts = [[_text(value) for value in row] for row in values.tolist()]
@@ -226,9 +222,7 @@ class Where:
         return np.asarray(above & (True if high is None else number <= high), bool)
 
 
-def _flags(
-    values: np.ndarray, asked: Bool[np.ndarray, "B N"], field: str, rule: str, columns: Columns
-) -> Bool[np.ndarray, "B N"]:
+def _flags(values: np.ndarray, asked: Mask, field: str, rule: str, columns: Columns) -> Mask:
     """True and false, or 1 and 0."""
     if values.dtype.kind == "b":
         return values
