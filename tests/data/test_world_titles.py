@@ -6,7 +6,7 @@ import pytest
 from exactk.data.world.recipe import Goods, WorldConfig, goods
 from exactk.data.world.titles import WIDTH, Titles, allowed_pairs, as_strings, titles_of
 from exactk.problem.rules.constraints import TitleDistance
-from exactk.problem.rules.titles import ned
+from exactk.problem.rules.titles import far_apart
 
 CONFIG = WorldConfig(items=4_000)
 
@@ -49,12 +49,13 @@ def test_listings_of_one_product_are_mostly_too_alike_and_strangers_hardly_ever(
 ) -> None:
     texts = as_strings(titles, 0, CONFIG.items).to_pylist()
     twins = np.flatnonzero(items.family[1:] == items.family[:-1])[:300]
-    alike = [ned(texts[i], texts[i + 1]) < 0.5 for i in twins]
+    alike = [not far_apart([texts[i]], [texts[i + 1]], 0.5, "ned")[0, 0] for i in twins]
     rng = np.random.default_rng(0)
     first, second = rng.integers(CONFIG.items, size=(2, 600))
     strangers = items.category[first] != items.category[second]
     by_chance = [
-        ned(texts[i], texts[j]) < 0.5 for i, j in zip(first[strangers], second[strangers], strict=True)
+        not far_apart([texts[i]], [texts[j]], 0.5, "ned")[0, 0]
+        for i, j in zip(first[strangers], second[strangers], strict=True)
     ]
     assert 0.6 < np.mean(alike) < 0.95
     assert np.mean(by_chance) < 0.03

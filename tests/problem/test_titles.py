@@ -16,7 +16,7 @@ from exactk.errors import InputError, OutOfTimeError
 from exactk.problem.deadline import Deadline
 from exactk.problem.rules import titles
 from exactk.problem.rules.constraints import TitleDistance
-from exactk.problem.rules.titles import TitlePairs, far_apart, levenshtein, ned
+from exactk.problem.rules.titles import TitlePairs, far_apart
 from exactk.problem.solving import solve
 
 short_text = st.text(alphabet="abc", max_size=6)
@@ -43,6 +43,14 @@ def ned_over_every_path(first: str, second: str) -> Fraction:
     return min((Fraction(w, length) for w, length in paths(0, 0) if length), default=Fraction(0))
 
 
+def is_the_ned(value: float, first: str, second: str) -> bool:
+    """Whether two texts are that far apart, and no farther."""
+    reached, passed = (
+        far_apart([first], [second], minimum, "ned")[0, 0] for minimum in (value, value + 1e-6)
+    )
+    return bool(reached and not passed)
+
+
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
@@ -58,19 +66,19 @@ def ned_over_every_path(first: str, second: str) -> Fraction:
     ],
 )
 def test_ned_of_known_pairs(first: str, second: str, expected: float) -> None:
-    assert ned(first, second) == expected
+    assert is_the_ned(expected, first, second)
 
 
 @settings(max_examples=300, deadline=None)
 @given(short_text, short_text)
 def test_ned_is_the_least_ratio_over_every_edit_path(first: str, second: str) -> None:
-    assert ned(first, second) == float(ned_over_every_path(first, second))
+    assert is_the_ned(float(ned_over_every_path(first, second)), first, second)
 
 
 def test_a_dearer_path_can_have_the_lesser_ratio() -> None:
     # aab -> bcc: three substitutions weigh 3 of 3; delete aa, match b, insert cc weighs 4, but of 5.
     assert Levenshtein.distance("aab", "bcc") == 3
-    assert ned("aab", "bcc") == 4 / 5
+    assert is_the_ned(4 / 5, "aab", "bcc")
 
 
 @settings(max_examples=200, deadline=None)
@@ -78,16 +86,17 @@ def test_a_dearer_path_can_have_the_lesser_ratio() -> None:
 def test_ned_lies_between_its_two_levenshtein_bounds(first: str, second: str) -> None:
     distance, total = Levenshtein.distance(first, second), len(first) + len(second)
     if total:
-        value = ned(first, second)
-        assert 2 * distance / (total + distance) <= value + 1e-12
-        assert value <= distance / max(len(first), len(second)) + 1e-12
+        least, most = 2 * distance / (total + distance), distance / max(len(first), len(second))
+        assert far_apart([first], [second], least, "ned")[0, 0]
+        assert not far_apart([first], [second], most + 1e-6, "ned")[0, 0]
 
 
 @settings(max_examples=200, deadline=None)
 @given(any_text, any_text)
 def test_ned_is_symmetric_and_zero_only_for_equal_texts(first: str, second: str) -> None:
-    assert ned(first, second) == ned(second, first)
-    assert (ned(first, second) == 0) == (first == second)
+    far = far_apart([first, second], [first, second], 0.5, "ned")
+    assert far[0, 1] == far[1, 0]
+    assert far_apart([first], [second], 1e-6, "ned")[0, 0] == (first != second)
 
 
 @settings(max_examples=150, deadline=None)
@@ -119,7 +128,9 @@ def test_normalised_levenshtein_agrees_with_rapidfuzz_to_the_threshold(
     words: list[str], minimum: float
 ) -> None:
     far = far_apart(words, words, minimum, "levenshtein")
-    expected = [[round(levenshtein(a, b) - minimum, 12) >= 0 for b in words] for a in words]
+    expected = [
+        [round(Levenshtein.normalized_distance(a, b) - minimum, 12) >= 0 for b in words] for a in words
+    ]
     assert far.tolist() == expected
 
 
@@ -173,9 +184,8 @@ def test_a_pair_of_titles_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_lone_surrogates_and_very_long_titles_are_measured() -> None:
-    assert ned("\ud800a", "a") == 1 / 2
-    assert ned("a" * 3000, "a" * 2999 + "b") == pytest.approx(1 / 3000)
-    assert far_apart(["\ud800a"], ["a"], 0.5, "ned")[0, 0]
+    assert is_the_ned(1 / 2, "\ud800a", "a")
+    assert is_the_ned(1 / 3000, "a" * 3000, "a" * 2999 + "b")
 
 
 def test_titles_remembered_together_are_judged_as_they_are_alone() -> None:

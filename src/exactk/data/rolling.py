@@ -110,9 +110,8 @@ class RollingCounts:
     ) -> RollingCounts:
         """The counts after these rows of a log (all of them if not given), by row of the folder's items and users.
 
-        `nobody` is the row of users that stands for none.
         Rows are looked up, then counted, in time order and moment by moment: a row sees only earlier moments. What
-        every candidate had goes into `out`, where that is given.
+        every candidate had goes into `out`, where that is given. `nobody` is the row of users that stands for none.
         """
         every = np.arange(len(index)) if rows is None else np.sort(rows)
         order = every[np.argsort(index.timestamp[every], kind="stable")]

@@ -18,7 +18,6 @@ from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
-from numba import njit
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
@@ -42,17 +41,6 @@ def as_fraction(minimum: float) -> Fraction:
     so the only pairs whose verdict can change by the rounding are those meant to be exactly at the threshold.
     """
     return Fraction(minimum).limit_denominator(FINEST_THRESHOLD)
-
-
-def ned(first: str, second: str) -> float:
-    """Marzal-Vidal normalised edit distance, in [0, 1]; 0 for two empty texts."""
-    weight, length = _ned_path(_code_points(first), _code_points(second))
-    return float(weight / length) if length else 0.0
-
-
-def levenshtein(first: str, second: str) -> float:
-    """Levenshtein distance over the longer length, in [0, 1]."""
-    return float(Levenshtein.normalized_distance(first, second))
 
 
 def far_apart(
@@ -247,37 +235,3 @@ def _reach_threshold(row_codes, row_starts, row, codes, starts, column, p, q, en
                 diagonal = above
         far[pair] = least[len(b)] >= 0
     return True
-
-
-@njit(cache=True, nogil=True)
-@no_type_check
-def _ned_path(a, b):
-    """Weight and length of a path with the least ratio, by Dinkelbach's iteration in whole numbers.
-
-    With p/q the ratio of the path at hand, a path of least q * weight - p * length either has a smaller ratio
-    or proves p/q least; ratios only fall, and few exist.
-    """
-    n, m = len(a), len(b)
-    p, q = n + m, n + m  # delete everything, insert everything: ratio 1, the worst
-    cost = np.empty(m + 1, np.int64)
-    weight = np.empty(m + 1, np.int64)
-    length = np.empty(m + 1, np.int64)
-    while q > 0:
-        for j in range(m + 1):
-            cost[j], weight[j], length[j] = j * (q - p), j, j
-        for i in range(n):
-            old_cost, old_weight, old_length = cost[0], weight[0], length[0]
-            cost[0], weight[0], length[0] = cost[0] + q - p, weight[0] + 1, length[0] + 1
-            for j in range(m):
-                edit = 0 if a[i] == b[j] else 1
-                step, step_weight, step_length = old_cost + q * edit - p, old_weight + edit, old_length + 1
-                old_cost, old_weight, old_length = cost[j + 1], weight[j + 1], length[j + 1]
-                if old_cost + q - p < step:
-                    step, step_weight, step_length = old_cost + q - p, old_weight + 1, old_length + 1
-                if cost[j] + q - p < step:
-                    step, step_weight, step_length = cost[j] + q - p, weight[j] + 1, length[j] + 1
-                cost[j + 1], weight[j + 1], length[j + 1] = step, step_weight, step_length
-        if cost[m] >= 0:
-            break
-        p, q = weight[m], length[m]
-    return p, q
