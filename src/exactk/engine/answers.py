@@ -12,7 +12,6 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Int
@@ -98,15 +97,8 @@ class RuledBatch:
         request = self.requests[b]
         columns = self.builder.rule_columns(request, self.constraints.fields)
         present = np.ones((1, len(request.candidates)), bool)
-        return RuleSheet.of(
-            self.constraints,
-            columns,
-            request.k,
-            present,
-            [request.include],
-            [request.exclude],
-            deadline=deadline,
-        )
+        wishes = [request.include], [request.exclude]
+        return RuleSheet.of(self.constraints, columns, request.k, present, *wishes, deadline=deadline)
 
 
 def with_rules_relaxed(asked: RuledBatch, order: tuple[Any, ...], deadline: Deadline = ENDLESS) -> RuledBatch:
@@ -284,6 +276,9 @@ def cards_table(
 
 def in_the_library_of(frame: Any, table: pa.Table) -> Any:
     """The table as pandas, polars or Arrow, as `frame` is."""
+    # Imported here: services answer without frames.
+    import narwhals as nw
+
     known = nw.from_native(frame)
     return nw.from_arrow(table, backend=known.implementation).to_native()
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Int64
 
 from exactk.data.columns.vocabulary import Scaling, Vocabulary
-from exactk.data.requests.catalogue import Catalogue
-from exactk.data.requests.columns import RequestColumns, set_numbers
+from exactk.data.requests.catalogue import Catalogue, TitleVerdicts
+from exactk.data.requests.columns import RequestColumns, raw_features, set_numbers
 from exactk.data.requests.request import Request
 from exactk.data.requests.sheet import NOT_SENT, RequestSheet, number_of, sheet_of
 from exactk.data.rolling import RollingCounts
@@ -27,9 +27,6 @@ from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import absent_values
 from exactk.problem.rules.constraints import AtMost, Constraints, Distinct, TitleDistance
 from exactk.problem.ties import tie_keys
-
-if TYPE_CHECKING:
-    from exactk.data.requests.catalogue import TitleVerdicts
 
 NO_CATALOGUE = Catalogue(
     pa.table({"item_id": pa.array([], pa.string())}), pa.table({"user_id": pa.array([], pa.string())})
@@ -71,9 +68,6 @@ class RequestBuilder:
 
     def settle_titles(self, rules: Constraints) -> None:
         """Compare all titles of the catalogue once; seconds for thousands, worth it where requests outnumber items."""
-        # Imported here so that rules without titles need no rapidfuzz.
-        from exactk.data.requests.catalogue import TitleVerdicts
-
         for rule in rules.rules:
             if isinstance(rule, TitleDistance) and rule not in self._settled:
                 verdicts = TitleVerdicts.of(rule, self.catalogue)
@@ -259,19 +253,19 @@ class RequestBuilder:
         names = self.vocabulary.columns.columns.user.numbers
         names = names if len(names) == len(scaling) else ()
         sent = sheet.user_features or {}
-        told = [
+        saying = [
             b for b, held in enumerate(sheet.contexts) if b in sent or any(name in held for name in names)
         ]
-        if told:
-            raw = _raw(self.catalogue.user_features, sheet.user_row[told], len(scaling))
-            for at, b in enumerate(told):
+        if saying:
+            raw = raw_features(self.catalogue.user_features, sheet.user_row[saying], len(scaling))
+            for at, b in enumerate(saying):
                 if b in sent:
                     raw[at] = _sent(sent[b], len(scaling), f"request {b}: user_features")
                 held = sheet.contexts[b]
                 for f, name in enumerate(names):
                     if name in held:
                         raw[at, f] = number_of(held[name], f"request {b}: {name}")
-            scaled[told] = scaling(raw)
+            scaled[saying] = scaling(raw)
         return scaled
 
     def _item_features(self, sheet: RequestSheet) -> tuple[Float32[np.ndarray, "B N Fi"] | None, bool]:
@@ -284,7 +278,7 @@ class RequestBuilder:
         if not names and "features" not in sheet.sent.names:
             return scaled, False
         sent, row = sheet.sent, sheet.row.reshape(-1)[sheet.sent.places]
-        raw = _raw(self.catalogue.item_features, row, len(scaling))
+        raw = raw_features(self.catalogue.item_features, row, len(scaling))
         if "features" in sent.names:
             for at, value in enumerate(sent.values("features")):
                 if value is not NOT_SENT and value is not None:
@@ -299,15 +293,7 @@ def _scaled(held: np.ndarray, scaling: Scaling | None) -> Float32[np.ndarray, "R
     """Scaled features by row and, last, of what is unknown: the mean."""
     if scaling is None:
         return None
-    return np.asarray(scaling(_raw(held, np.append(np.arange(len(held)), -1), len(scaling))))
-
-
-def _raw(held: np.ndarray, rows: Int64[np.ndarray, "R"], size: int) -> Float32[np.ndarray, "R F"]:
-    """Features as the catalogue has them; NaN where it has none."""
-    raw = np.full((len(rows), size), np.nan, np.float32)
-    if held.shape[1] == size:
-        raw[rows >= 0] = held[rows[rows >= 0]]
-    return raw
+    return np.asarray(scaling(raw_features(held, np.append(np.arange(len(held)), -1), len(scaling))))
 
 
 def _sent(values: Any, size: int, what: str) -> Float32[np.ndarray, "F"]:

@@ -15,7 +15,7 @@ from typing import Any, no_type_check
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Bool, Float32, Int64, UInt8
+from jaxtyping import Bool, Float32, Int64
 from numba import njit
 
 from exactk.data.columns.fitted import FittedColumns
@@ -24,7 +24,6 @@ from exactk.data.dataset import Dataset
 from exactk.data.table import RowLookup, canonical, combine, flatten, is_list
 from exactk.errors import DataError
 from exactk.problem.rules.constraints import TitleDistance
-from exactk.problem.rules.titles import NEAR, title_pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,35 +141,38 @@ def _features(table: pa.Table) -> Float32[np.ndarray, "R F"]:
 
 @dataclass(frozen=True, eq=False)
 class TitleVerdicts:
-    """For one rule: the number of every catalogue row's title, and the verdict on every two numbers."""
+    """For one rule: the number of every catalogue row's title, and of which two numbers the titles are too near."""
 
     number: Int64[np.ndarray, "I"]
-    verdict: UInt8[np.ndarray, "T T"]
+    near: Bool[np.ndarray, "T T"]
 
     @classmethod
     def of(cls, rule: TitleDistance, catalogue: Catalogue) -> TitleVerdicts | None:
         """None where the catalogue is too large, or lacks a title: then the rule is asked."""
         if rule.field not in catalogue.items.column_names or catalogue.items[rule.field].null_count:
             return None
+        # Imported here so that rules without titles need no rapidfuzz.
+        from exactk.problem.rules.titles import NEAR, title_pairs
+
         titles = catalogue.items[rule.field].to_pylist()
         pairs = title_pairs(float(rule.minimum), rule.metric)
         if not all(isinstance(title, str) and title for title in titles) or not pairs.remember(titles):
             return None
-        return cls(np.array([pairs.number[title] for title in titles], np.int64), pairs.verdict.copy())
+        return cls(np.array([pairs.number[title] for title in titles], np.int64), pairs.verdict == NEAR)
 
     def part_near(self, row: Int64[np.ndarray, "B N"], graph: Bool[np.ndarray, "B N N"]) -> None:
         """Take the pairs whose titles are too near out of the graph; all items are of the catalogue."""
-        _part_near(self.number[np.maximum(row, 0)], self.verdict, graph)
+        _part_near(self.number[np.maximum(row, 0)], self.near, graph)
 
 
 @njit(cache=True, nogil=True)
 @no_type_check
-def _part_near(number, verdict, graph):
+def _part_near(number, near, graph):
     B, N = number.shape
     for b in range(B):
         for i in range(N):
-            own = verdict[number[b, i]]
+            own = near[number[b, i]]
             for j in range(i + 1, N):
-                if graph[b, i, j] and own[number[b, j]] == NEAR:
+                if graph[b, i, j] and own[number[b, j]]:
                     graph[b, i, j] = False
                     graph[b, j, i] = False

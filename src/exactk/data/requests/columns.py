@@ -138,8 +138,8 @@ class RequestColumns:
         said = np.zeros(len(sent.places), bool)
         for held in values.values():
             said |= [value is not NOT_SENT for value in held]
-        for told in numbers.values():
-            said[told.at] = True
+        for one in numbers.values():
+            said[one.at] = True
         which, flat = np.flatnonzero(said), sheet.row.reshape(-1)
         if not len(which):
             return self._items, sheet.row
@@ -147,26 +147,18 @@ class RequestColumns:
         code = sent.alike([*values, *numbers])[which] * (unknown + 1) + flat[sent.places[which]] + 1
         _, first, copies = np.unique(code, return_index=True, return_inverse=True)
         kept = which[first]
-        known_row = flat[sent.places[kept]]
+        known_row, names = flat[sent.places[kept]], self.fitted.item_numbers.names
+        features = raw_features(self._known.item_features, flat[sent.places], len(names))
+        set_numbers(features, names, numbers)
         own = self._sent_items(
             {name: [held[at] for at in kept.tolist()] for name, held in values.items()},
-            self._sent_features(numbers, flat[sent.places])[kept],
+            features[kept],
             known_row,
         )
         row = np.arange(len(flat))
         row[sent.places[which]] = len(flat) + copies
         items = self._items.taken(np.where(flat < 0, unknown, flat))
         return items.followed_by(own), row.reshape(sheet.row.shape)
-
-    def _sent_features(
-        self, numbers: Mapping[str, SaidNumbers], rows: Int64[np.ndarray, "S"]
-    ) -> Float32[np.ndarray, "S F"]:
-        names, known = self.fitted.item_numbers.names, self._known.item_features
-        features = np.full((len(rows), len(names)), np.nan, np.float32)
-        if known.shape[1] == len(names):
-            features[rows >= 0] = known[rows[rows >= 0]]
-        set_numbers(features, names, numbers)
-        return features
 
     def _sent_items(
         self,
@@ -190,6 +182,14 @@ class RequestColumns:
                 columns[name] = _sent_column(name, merged, name in item.vectors)
         table = pa.table(columns) if columns else pa.table({"item_id": pa.nulls(len(rows))})
         return ItemColumns.of(table, fitted, features)
+
+
+def raw_features(held: np.ndarray, rows: Int64[np.ndarray, "R"], size: int) -> Float32[np.ndarray, "R F"]:
+    """Features as the catalogue has them; NaN where it has none."""
+    raw = np.full((len(rows), size), np.nan, np.float32)
+    if held.shape[1] == size:
+        raw[rows >= 0] = held[rows[rows >= 0]]
+    return raw
 
 
 def set_numbers(
