@@ -69,10 +69,16 @@ class Requests:
 
     def rows(self, index: np.ndarray | slice) -> Requests:
         """Some of the requests, in the order asked for."""
-        always = (self.graph, self.present, self.card_size, self.pinned, self.group, self.cap)
-        brief = None if self.brief is None else self.brief.rows(index)
-        tie_key = None if self.tie_key is None else self.tie_key[index]
-        return type(self)(*(array[index] for array in always), brief, tie_key)
+        return type(self)(
+            self.graph[index],
+            self.present[index],
+            self.card_size[index],
+            self.pinned[index],
+            self.group[index],
+            self.cap[index],
+            None if self.brief is None else self.brief.rows(index),
+            None if self.tie_key is None else self.tie_key[index],
+        )
 
 
 def complete_graph(num_nodes: int) -> Bool[np.ndarray, "N N"]:
@@ -83,7 +89,7 @@ def complete_graph(num_nodes: int) -> Bool[np.ndarray, "N N"]:
 def pairs_of(present: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N N"]:
     """Every two different candidates that are both there."""
     both: np.ndarray = present[:, :, None] & present[:, None, :]
-    return both & complete_graph(present.shape[1])
+    return np.asarray(both & complete_graph(present.shape[1]))
 
 
 def is_valid_card(requests: Requests, b: int, card: np.ndarray) -> bool:

@@ -64,13 +64,8 @@ class RequestColumns:
         if texts:
             found["candidate_categories"] = _coded(fitted.candidate_categories, texts).reshape(*shape, -1)
         if len(fitted.context_numbers):
-            found["context_numbers"] = np.stack(
-                [
-                    numbers_of(sheet.context_values(name), lambda b, name=name: f"request {b}: {name}")
-                    for name in fitted.context_numbers.names
-                ],
-                -1,
-            )
+            held = [_context_numbers(sheet, name) for name in fitted.context_numbers.names]
+            found["context_numbers"] = np.stack(held, -1)
         if len(fitted.context_categories):
             sent = [
                 [
@@ -222,6 +217,10 @@ def _sent_texts(sheet: RequestSheet, name: str) -> CategoryColumn:
     for place, text in zip(sheet.sent.places.tolist(), texts, strict=True):
         column[place] = text
     return column
+
+
+def _context_numbers(sheet: RequestSheet, name: str) -> Float32[np.ndarray, "B"]:
+    return numbers_of(sheet.context_values(name), lambda b: f"request {b}: {name}")
 
 
 def _coded(categories: FittedCategories, columns: Sequence[CategoryColumn]) -> Int32[np.ndarray, "R C"]:

@@ -117,7 +117,9 @@ class TitlePairs:
         self.verdict = np.zeros((capacity, capacity), np.uint8)
         self.lock = threading.Lock()
 
-    def far_apart(self, requests: Sequence[Sequence[str]], deadline: Deadline = ENDLESS) -> PairMask:
+    def far_apart(
+        self, requests: Sequence[Sequence[str]], deadline: Deadline = ENDLESS
+    ) -> Bool[np.ndarray, "B N N"]:
         """For each request, which of its titles are far enough apart; all have equally many titles.
 
         Requests whose titles take long are compared aside: nobody waits for them, and nobody would ask again.
@@ -159,7 +161,7 @@ class TitlePairs:
                 self.verdict[start : len(distinct), start:end] = settled.T
         return True
 
-    def _look_up(self, requests: Sequence[Sequence[str]]) -> PairMask:
+    def _look_up(self, requests: Sequence[Sequence[str]]) -> Bool[np.ndarray, "B N N"]:
         numbers = self._numbers(requests)
         verdict = self.verdict[numbers[:, :, None], numbers[:, None, :]]  # B N N
         unknown = np.flatnonzero((verdict == UNKNOWN).any((1, 2))).tolist()
