@@ -98,7 +98,7 @@ class Folder:
         self.columns = Columns.from_dict(self.meta.columns or {}, f"{path / 'meta.json'}: columns")
         self.has_graphs = len(self.index.graph) > 0
         self.has_propensity = bool(np.isfinite(self.index.propensity).any())
-        self._seen: _Seen | None = None
+        self._seen: _SeenFolder | None = None
 
     @property
     def rolling(self) -> tuple[str, ...]:
@@ -265,15 +265,15 @@ class Folder:
             return graph, np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
         return graph, *rules.caps(item, present)
 
-    def _seen_through(self, vocabulary: Vocabulary) -> _Seen:
+    def _seen_through(self, vocabulary: Vocabulary) -> _SeenFolder:
         """Kept for the last vocabulary asked for."""
         if self._seen is None or self._seen.vocabulary is not vocabulary:
             users, items = vocabulary.index_users(self.user_ids), vocabulary.index_items(self.item_ids)
-            self._seen = _Seen(vocabulary, users, items, LoggedColumns(vocabulary.columns, self))
+            self._seen = _SeenFolder(vocabulary, users, items, LoggedColumns(vocabulary.columns, self))
         return self._seen
 
 
-class _Seen(NamedTuple):
+class _SeenFolder(NamedTuple):
     """A folder through a vocabulary: the index of every user row and item row, and the log's columns."""
 
     vocabulary: Vocabulary
