@@ -48,7 +48,8 @@ def fit_card_value(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
         weights, card_size = trained.models.weights, int(train.view.meta.K or 1)
         return decider_of(config, weights, trained.sizes, card_size, threads=1), -least(trained, "loss")
 
-    decider, chosen, score = tuned(settings(train), budget, attempt)
+    paces: list[Setting] = [{"inputs": "auto", "times_learning_rate": rate} for rate in RATES]
+    decider, chosen, score = tuned(paces, budget, attempt)
     return TrainedMethod({"card value + exact": decider}, chosen, score)
 
 

@@ -122,10 +122,13 @@ def train(
     device = chosen_device(config)
     same_run(config, train, valid, run)
     sizes = input_sizes(vocabulary, train, valid) if config.model == "card_value" else input_sizes(vocabulary)
-    models = Models.untrained(config, sizes, int(train.meta.K or 1), needs_value(config, train)).to(device)
+    with_value = needs_value(config, train)
+    phase_1 = Data(train, valid, vocabulary, device, config.training.seed)
+    if config.model == "card_value" and config.pair_value.inputs == "auto":
+        sizes = replace(sizes, ids_tell_more=ids_tell_more(config, sizes, phase_1))
+    models = Models.untrained(config, sizes, int(train.meta.K or 1), with_value).to(device)
     if config.vocabulary.sparse:
         with_sparse_gradients(models.policy, models.value)
-    phase_1 = Data(train, valid, vocabulary, device, config.training.seed)
     history: list[Figures] = []
     calibration = Calibration()
     if models.value is not None:
@@ -145,6 +148,29 @@ def train(
         settings = fit_settings(config.training, config.training, device.type)
         history += fit(task, settings, run.folder, run.resume, run.listeners)
     return Trained(models, calibration, tuple(history), sizes)
+
+
+TRIAL_EPOCHS = 6
+
+
+def ids_tell_more(config: Config, sizes: InputSizes, data: Data) -> bool:
+    """Whether ids beside features lower the loss on validation: one member of each kind is trained for a while.
+
+    Where a catalogue's features say what its items are, ids are learned by heart; of films, genres say little and the
+    title nearly all. Which it is, a log does not tell beforehand.
+    """
+    if sizes.columns or not (
+        sizes.featured and sizes.items_recur and data.valid is not None and len(data.valid)
+    ):
+        return False
+    pair_value = replace(config.pair_value, members=1, epochs=min(TRIAL_EPOCHS, config.pair_value.epochs))
+    trial, losses = replace(config, pair_value=pair_value), []
+    for told in (False, True):
+        value = Models.untrained(trial, replace(sizes, ids_tell_more=told), 1).to(data.device).value
+        assert isinstance(value, PairValue)
+        figures = learn_value(trial, value, data, Run())
+        losses.append(min(f["loss"] for f in figures if f["event"] == "valid"))
+    return losses[1] < losses[0]
 
 
 def learn_value(config: Config, value: Reward | PairValue | CardValue, data: Data, run: Run) -> list[Figures]:

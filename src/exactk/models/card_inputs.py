@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from exactk.engine.shapes import CardReads, widths_of
 from exactk.errors import InputError
+from exactk.models.inputs import hidden
 from exactk.settings.config import InputSizes
 from exactk.tensors import TensorBatch, rows_of
 
@@ -121,11 +122,6 @@ class Categories(nn.Module):
         codes = hidden(codes, self.hidden_share) if self.training else codes
         parts = [table(codes[..., c].long()) for c, table in enumerate(self.tables)]
         return torch.cat([torch.zeros(*codes.shape[:-1], 0, device=codes.device), *parts], -1)
-
-
-def hidden(codes: Int[Tensor, "*N"], share: float) -> Int[Tensor, "*N"]:
-    """The codes, some of them turned into 0, unknown."""
-    return codes * (torch.rand(codes.shape, device=codes.device) >= share) if share else codes
 
 
 LARGEST = 4.0  # deviations, of a pair feature

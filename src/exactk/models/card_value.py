@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from exactk.engine.shapes import CardReads
-from exactk.models.card_inputs import CardInputs, Categories, ListInputs, hidden
+from exactk.models.card_inputs import CardInputs, Categories, ListInputs
+from exactk.models.inputs import hidden
 from exactk.models.pairvalue import PairMember, SearchableValue, Values
 from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig
 from exactk.tensors import TensorBatch, rows_of
@@ -90,7 +91,7 @@ class CardMember(nn.Module):
         self.hidden_share = config.hidden_share
         self.attends, self.scores_pairs = reads.attends, reads.scores_pairs
         self.knows_users = sizes.users_recur
-        self.base = PairMember(pair_config, sizes) if reads.base else None
+        self.base = PairMember(replace(pair_config, hidden_share=0.0), sizes) if reads.base else None
         self.categories = Categories(reads.categories, config.embedding_size, config.hidden_share)
         self.context_categories = Categories(
             reads.context_categories, config.embedding_size, config.hidden_share

@@ -19,9 +19,13 @@ from exactk.tensors import TensorBatch, rows_of
 class Vectors(nn.Module):
     """x_s of every candidate and x_u of the user: id embeddings, features, or one followed by the other."""
 
-    def __init__(self, inputs: Inputs, sizes: InputSizes, embedding_size: int) -> None:
+    def __init__(
+        self, inputs: Inputs, sizes: InputSizes, embedding_size: int, hidden_share: float = 0.0
+    ) -> None:
+        """`hidden_share` of the ids are unknown in training, where features stand beside them."""
         super().__init__()
         inputs = decided(inputs, sizes)
+        self.hidden_share = hidden_share if inputs == "both" and sizes.featured else 0.0
         if inputs == "features" and not (sizes.user_feature_size and sizes.item_feature_size):
             raise ConfigError(
                 "inputs=features needs features of users and of items, and this data lacks them"
@@ -36,7 +40,8 @@ class Vectors(nn.Module):
 
     def user(self, batch: TensorBatch) -> Float[Tensor, "B Du"]:
         """x_u."""
-        return joined(self.users, batch.user, batch.user_features, self.user_feature_size, "user")
+        ids = self._some(batch.user)
+        return joined(self.users, ids, batch.user_features, self.user_feature_size, "user")
 
     def item(self, batch: TensorBatch, at: Int[Tensor, "B R"] | None = None) -> Float[Tensor, "B R Di"]:
         """x_s of every candidate, or of the positions `at` of each request."""
@@ -44,7 +49,15 @@ class Vectors(nn.Module):
         if at is not None:
             ids = rows_of(ids, at)
             features = None if features is None else rows_of(features, at)
-        return joined(self.items, ids, features, self.item_feature_size, "item")
+        return joined(self.items, self._some(ids), features, self.item_feature_size, "item")
+
+    def _some(self, ids: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
+        return hidden(ids, self.hidden_share) if self.training else ids
+
+
+def hidden(codes: Int[Tensor, "*N"], share: float) -> Int[Tensor, "*N"]:
+    """The codes, some of them turned into 0, unknown."""
+    return codes * (torch.rand(codes.shape, device=codes.device) >= share) if share else codes
 
 
 def joined(

@@ -149,7 +149,7 @@ class PairMember(nn.Module):
     def __init__(self, config: PairValueConfig, sizes: InputSizes) -> None:
         super().__init__()
         E, hidden = config.embedding_size, config.hidden_size
-        self.vectors = Vectors(config.inputs, sizes, E)
+        self.vectors = Vectors(config.inputs, sizes, E, config.hidden_share)
         user_size, item_size = self.vectors.user_size, self.vectors.item_size
         self.map_user = nn.Linear(user_size, E)
         self.map_item = nn.Linear(item_size, E)

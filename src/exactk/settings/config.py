@@ -65,6 +65,14 @@ class InputSizes(Section):
     )
     items_recur: bool = setting(True, "items of train are met again later")
     users_recur: bool = setting(True, "users of train are met again later")
+    ids_tell_more: bool = setting(
+        False, "than features alone: a short training of each says so on validation"
+    )
+
+    @property
+    def featured(self) -> bool:
+        """Whether users and items both have features."""
+        return self.user_feature_size > 0 and self.item_feature_size > 0
 
     @property
     def columns(self) -> bool:
@@ -79,10 +87,10 @@ class InputSizes(Section):
 
 
 def decided(inputs: Inputs, sizes: InputSizes) -> Inputs:
-    """What "auto" comes to: features where both sides have them (ids then mostly add noise), else all there is."""
+    """What "auto" comes to: where both sides have features these alone, unless ids tell more; else all there is."""
     if inputs != "auto":
         return inputs
-    return "features" if sizes.user_feature_size and sizes.item_feature_size else "both"
+    return "features" if sizes.featured and not sizes.ids_tell_more else "both"
 
 
 @dataclass(frozen=True)
@@ -169,6 +177,9 @@ class PairValueConfig(Section):
     choice: float = setting(0.0, "weight of a second loss: which item of a clicked card was clicked", least=0)
     members: int = setting(1, "networks trained from different starts, averaged", least=1)
     dropout: float = setting(0.0, "share of the hidden layers that is dropped in training", least=0, most=0.9)
+    hidden_share: float = setting(
+        0.0, "share of ids hidden in training, where features stand beside them", least=0, most=0.9
+    )
     epochs: int = setting(10, EPOCHS, least=1)
     batch_size: int = setting(256, BATCH_SIZE, least=1)
     learning_rate: float = setting(0.001, LEARNING_RATE, least=0)

@@ -24,6 +24,7 @@ PRESETS: dict[str, Config] = {
             choice=1.0,
             members=4,
             dropout=0.1,
+            hidden_share=0.5,
             epochs=12,
             batch_size=512,
             learning_rate=0.004,
