@@ -31,7 +31,7 @@ def log_of_tastes(path: Path, users: int, items: int, telling: bool) -> Dataset:
 
     def features(n: int) -> list[float]:
         taste = np.eye(TASTES)[n % TASTES] if telling else rng.normal(size=TASTES)
-        return (taste + rng.normal(0, 0.1, TASTES)).tolist()
+        return [float(x) for x in taste + rng.normal(0, 0.1, TASTES)]
 
     known = {
         kind: [{f"{kind}_id": f"{kind[0]}{n}", "features": features(n)} for n in range(count)]
