@@ -7,7 +7,8 @@ import math
 
 import torch
 
-from exactk.models.card_inputs import Categories, Numbers, hidden, placed_knots, ranks_within
+from exactk.models.card_inputs import Categories, Numbers, placed_knots, ranks_within
+from exactk.models.inputs import hidden
 
 NAN = math.nan
 

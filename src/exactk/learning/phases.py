@@ -164,7 +164,7 @@ def ids_tell_more(config: Config, sizes: InputSizes, data: Data) -> bool:
     ):
         return False
     pair_value = replace(config.pair_value, members=1, epochs=min(TRIAL_EPOCHS, config.pair_value.epochs))
-    trial, losses = replace(config, pair_value=pair_value), []
+    trial, losses = replace(config, pair_value=pair_value), list[float]()
     for told in (False, True):
         value = Models.untrained(trial, replace(sizes, ids_tell_more=told), 1).to(data.device).value
         assert isinstance(value, PairValue)
