@@ -377,6 +377,16 @@ def test_fields_of_objects_keep_apart_what_bears_one_name() -> None:
     ]
 
 
+@pytest.mark.parametrize("reward", [3.5, None])
+def test_a_reward_of_the_whole_list_is_none_of_its_candidates(reward: Any) -> None:
+    lists = pa.table({"candidates": [[1, 2, 3], [2, 3, 4]], "clicked_item": [1, 2], "reward": [reward] * 2})
+    dataset = from_frame(lists)
+    assert "reward" not in dataset.folder.columns.roles
+    if reward:
+        with pytest.raises(DataError, match="'reward' holds double, not a list beside the candidates"):
+            from_frame(lists, {"reward": "reward"})
+
+
 def test_a_log_of_no_rows_is_refused() -> None:
     with pytest.raises(DataError, match="not one of 0 rows"):
         from_frame(pa.table(shop_rows()).slice(0, 0))

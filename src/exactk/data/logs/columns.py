@@ -60,7 +60,11 @@ def selected(table: pa.Table, columns: Columns, layout: Sequence[str], source: s
 
     Features of items and users may stand in tables of their own; all others must be here.
     """
-    roles = {ours: columns.roles.get(ours, ours) for ours in layout}
+    roles = {
+        ours: columns.roles.get(ours, ours)
+        for ours in layout
+        if ours in columns.roles or ours not in MEASURED
+    }
     for ours, theirs in columns.roles.items():
         if ours not in layout:
             kind = "one row per item" if "item_id" in layout else "lists of candidates"
@@ -187,6 +191,8 @@ class ColumnReader:
             )
             if listed and kind in ("numbers", "categories"):
                 column = self._split_text(name, column, first_row)
+            if name in MEASURED and self._lists and not is_list(column.type):
+                raise DataError(f"{self._where(name)} holds {column.type}, not a list beside the candidates")
             return self._feature(name, kind, column, first_row)
         if name in ID_LISTS:
             return self._id_list(name, column, first_row)
