@@ -283,7 +283,7 @@ def test_a_model_whose_ids_are_numbers_serves(tmp_path: Path) -> None:
         assert len(set(answer["card"]) & set(range(12))) == K
         refused = client.post("/v1/cards", json={"user": "3", "candidates": list(range(12))})
         assert refused.status_code == 422
-        assert "int" in refused.json()["detail"]
+        assert "whole numbers" in refused.json()["detail"]
     assert collect(tmp_path / "log", tmp_path / "served").rows == 1
     assert Dataset.open(tmp_path / "served").impressions()["card"].to_pylist() == [answer["card"]]
 
