@@ -10,6 +10,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import numba
 import numpy as np
@@ -64,19 +65,32 @@ def test_a_cache_that_names_what_is_gone_is_as_good_as_none() -> None:
         index.unlink() if held is None else index.write_bytes(held)
 
 
-def test_a_kernel_from_the_disk_holds_no_parsed_code_and_can_still_be_called_by_a_new_one() -> None:
-    inner(3)  # on the disk from now on, whoever compiled it
-    loaded = compiled(inner.py_func)
-    assert loaded(3) == 4
-    assert sum(loaded.stats.cache_hits.values()) == 1
-    (held,) = loaded.overloads.values()
-    assert held.library._shared_module is None
+@compiled_within
+def within(x):  # type: ignore[no-untyped-def]
+    return x + 2 * STEP
+
+
+@compiled
+def around(x):  # type: ignore[no-untyped-def]
+    return 3 * within(x)
+
+
+@pytest.mark.parametrize(("kernel", "answer"), [(inner, 40), (within, 50)])
+def test_a_kernel_from_the_disk_holds_no_parsed_code_and_can_still_be_called_by_a_new_one(
+    kernel: Any, answer: int
+) -> None:
+    assert (inner(3), around(3)) == (4, 15)  # on the disk from now on, whoever compiled them
+    make = compiled if kernel is inner else compiled_within
+    loaded = make(kernel.py_func)
 
     @numba.njit
     def caller(x):  # type: ignore[no-untyped-def]
         return 10 * loaded(x)
 
-    assert caller(3) == 40
+    assert caller(3) == answer
+    assert sum(loaded.stats.cache_hits.values()) == 1
+    (held,) = loaded.overloads.values()
+    assert held.library._shared_module is None
 
 
 def test_a_fingerprint_does_not_change_by_itself() -> None:

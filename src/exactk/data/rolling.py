@@ -29,6 +29,7 @@ from exactk.data.rolling_kernel import (
     rehash,
     replay_rows,
 )
+from exactk.data.table import read_parquet
 from exactk.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class RollingCounts:
         """Read what `save` wrote."""
         path = Path(folder) / FILE
         try:
-            table = pq.read_table(path)
+            table = read_parquet(path)
             described = table.schema.metadata
             as_of = described.get(b"as_of", b"").decode()
             names = [name for name in described[b"names"].decode().split(",") if name]
@@ -194,7 +195,7 @@ class RollingCounts:
             counts._counted.items[: len(table)] = _clicks_and_showings(table)
             counts._counted.totals[:] = np.frombuffer(bytes.fromhex(described[b"totals"].decode()), "<f8")
             if counts.by_user:
-                pairs = pq.read_table(Path(folder) / PAIR_FILE)
+                pairs = read_parquet(Path(folder) / PAIR_FILE)
                 user = [_row(counts._users, user_id) for user_id in pairs["user_id"].to_pylist()]
                 item = [counts._items[item_id] for item_id in pairs["item_id"].to_pylist()]
                 held = _clicks_and_showings(pairs)

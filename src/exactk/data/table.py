@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from jaxtyping import Bool, Int64
 
 from exactk.data.columns.roles import NO_USER
@@ -261,3 +262,9 @@ def pack_graphs(
 def packed_size(num_candidates: int) -> int:
     """Bytes of one packed graph: 20 candidates have 190 pairs, hence 24 bytes."""
     return (num_candidates * (num_candidates - 1) // 2 + 7) // 8
+
+
+def read_parquet(path: Path | str, memory_map: bool = False) -> pa.Table:
+    """A whole file; `pq.read_table` loads Arrow's data sets for it, 10 MB that every worker of a service would hold."""
+    with pq.ParquetFile(path, memory_map=memory_map) as file:
+        return file.read()

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import CodeType
 from typing import Any, cast
 
@@ -81,18 +81,32 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@cache
+def no_bitcode() -> bytes:
+    """Of a module that holds nothing."""
+    empty: bytes = llvm.parse_assembly("").as_bitcode()
+    return empty
+
+
 class LeanResults(CompileResultCacheImpl):
-    """Kernels from the disk without what only compiling needs: numba keeps each parsed, in 50 MB for a search."""
+    """Kernels from the disk without what only compiling needs.
+
+    numba parses the code of each, for other kernels to link, and keeps it: half a second and 50 MB for a search.
+    """
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
-        """Machine code, ready; the kernel as others link it is parsed again where one that calls it is compiled."""
+        """Machine code, ready; what others link is parsed where one that calls it is compiled."""
         base: Any = super()
-        result = base.rebuild(target_context, payload)
-        library, (_, kind, data) = result.library, payload[0]
-        if kind == "object":
-            bitcode = data[1]
-            library._shared_module = None
-            library._get_module_for_linking = lambda: llvm.parse_bitcode(bitcode)
+        (name, kind, data), described, *rest = payload
+        if kind != "object":
+            return base.rebuild(target_context, payload)
+        code, bitcode = data
+        doors = (described.llvm_func_name, described.llvm_cpython_wrapper_name, described.env_name)
+        known: set[str] = target_context.codegen()._engine._defined_symbols  # what may be asked for by name
+        known.update(door for door in doors if door.encode() + b"\0" in code)
+        result = base.rebuild(target_context, ((name, kind, (code, no_bitcode())), described, *rest))
+        result.library._shared_module = None
+        result.library._get_module_for_linking = lambda: llvm.parse_bitcode(bitcode)
         return result
 
 

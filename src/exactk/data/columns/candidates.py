@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from jaxtyping import Float32, Int32
 
 from exactk.atomic import sha256
 from exactk.data.columns.codes import CategoryCoder, categories_table, category_lists, category_texts
 from exactk.data.columns.roles import MEASURED, Columns
-from exactk.data.table import combine, flatten
+from exactk.data.table import combine, flatten, read_parquet
 from exactk.errors import DataError
 from exactk.problem.rules.decimals import as_written
 
@@ -121,7 +120,7 @@ class CandidateColumns:
             mapped_matrix(folder / CATEGORIES, len(categories))
             if categories
             else np.empty((num_candidates, 0), np.int32),
-            category_lists(pq.read_table(folder / VALUES), categories) if categories else {},
+            category_lists(read_parquet(folder / VALUES), categories) if categories else {},
         )
         for name, matrix in ((NUMBERS, held.numbers), (CATEGORIES, held.categories)):
             if len(matrix) != num_candidates:

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 from exactk.data.columns.codes import categories_table, category_lists
 from exactk.data.columns.roles import Columns, PairFeature
 from exactk.data.columns.texts import TextTransform
-from exactk.data.table import RowLookup
+from exactk.data.table import RowLookup, read_parquet
 from exactk.errors import DataError
 
 LEVELS = 65  # quantiles kept of every number: 0, 1/64, ..., 1
@@ -198,7 +198,7 @@ class FittedColumns:
         try:
             arrays = load_file(folder / _FILE)
             names = [f"{kind}.{name}" for kind, held in described["categories"].items() for name in held]
-            lists = category_lists(pq.read_table(folder / _VALUES), names)
+            lists = category_lists(read_parquet(folder / _VALUES), names)
             numbers: dict[str, Any] = {
                 kind: FittedNumbers(
                     tuple(held),

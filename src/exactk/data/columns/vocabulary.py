@@ -18,7 +18,7 @@ from jaxtyping import Float32, Int64
 
 from exactk.data.columns.codes import hashed_rows
 from exactk.data.columns.fitted import FittedColumns
-from exactk.data.table import RowLookup, combine
+from exactk.data.table import RowLookup, combine, read_parquet
 from exactk.errors import DataError, InputError
 
 _FORMAT = 2
@@ -176,8 +176,8 @@ class Vocabulary:
             if held["format"] not in _READABLE:
                 raise DataError(f"{path}: format {held['format']} is not one this version reads ({_FORMAT})")
             loaded = cls(
-                user_ids=combine(pq.read_table(folder / "vocabulary-users.parquet")["id"]),
-                item_ids=combine(pq.read_table(folder / "vocabulary-items.parquet")["id"]),
+                user_ids=combine(read_parquet(folder / "vocabulary-users.parquet")["id"]),
+                item_ids=combine(read_parquet(folder / "vocabulary-items.parquet")["id"]),
                 user_scaling=_scaling_from_dict(held["user_scaling"]),
                 item_scaling=_scaling_from_dict(held["item_scaling"]),
                 user_rows=held.get("user_rows", 0),

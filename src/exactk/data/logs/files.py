@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -209,16 +208,22 @@ def is_frame(value: Any) -> bool:
     """Whether narwhals takes it for a pandas, polars or Arrow frame, eager or lazy."""
     if isinstance(value, Sequence | np.ndarray):
         return False
+    import narwhals as nw  # here and below: a service, which is asked for no frames, must not hold it
+
     return isinstance(nw.from_native(value, pass_through=True), nw.DataFrame | nw.LazyFrame)
 
 
 def frame_columns(frame: Any) -> list[str]:
     """The names of its columns."""
+    import narwhals as nw
+
     return list(nw.from_native(frame).collect_schema().names())
 
 
 def arrow_table(frame: Any) -> pa.Table:
     """Any eager or lazy frame narwhals knows, as an Arrow table."""
+    import narwhals as nw
+
     try:
         known = nw.from_native(frame)
     except (TypeError, UnicodeDecodeError) as error:

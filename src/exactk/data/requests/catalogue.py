@@ -21,7 +21,7 @@ from numba import njit
 from exactk.data.columns.fitted import FittedColumns
 from exactk.data.columns.items import ItemColumns
 from exactk.data.dataset import Dataset
-from exactk.data.table import RowLookup, canonical, combine, flatten, is_list
+from exactk.data.table import RowLookup, canonical, combine, flatten, is_list, read_parquet
 from exactk.errors import DataError
 from exactk.problem.rules.constraints import TitleDistance
 
@@ -110,8 +110,7 @@ class Catalogue:
         """Read what `save` wrote, or the two files of a dataset folder."""
         try:
             items, users = (
-                pq.read_table(Path(folder) / f"{name}.parquet", memory_map=True)
-                for name in ("items", "users")
+                read_parquet(Path(folder) / f"{name}.parquet", memory_map=True) for name in ("items", "users")
             )
         except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
             raise DataError(f"{folder} holds no catalogue: {error}") from error
