@@ -127,10 +127,10 @@ class Slow:
 def test_a_lone_question_does_not_wait_for_company() -> None:
     async def main() -> float:
         batcher: Batcher[Number, int] = Batcher(lambda numbers: [each.n + 1 for each in numbers], 32, 100)
-        await batcher.ask(number(1))  # starts the thread
+        await batcher.enqueue(number(1))  # starts the thread
         started = time.perf_counter()
         for n in range(20):
-            assert await batcher.ask(number(n)) == n + 1
+            assert await batcher.enqueue(number(n)) == n + 1
         took = (time.perf_counter() - started) / 20
         await batcher.close()
         return took
@@ -236,7 +236,7 @@ def test_nobody_waits_beyond_his_deadline_and_is_told_why() -> None:
         assert time.perf_counter() - begun < 2  # the gate would have held for 5
         assert batcher.longest_run() > 0.05
         slow.gate.set()
-        assert await batcher.ask(number(2)) == 3
+        assert await batcher.enqueue(number(2)) == 3
         assert batcher.longest_run() == 0
         await batcher.close()
 
@@ -256,7 +256,7 @@ def test_patient_questions_never_keep_out_those_who_ask_for_the_usual_time() -> 
         )
         patient = [batcher.enqueue(number(n, is_patient=True)) for n in range(6)]
         await asyncio.sleep(0.05)
-        assert await asyncio.wait_for(batcher.ask(number(7)), 4) == 8
+        assert await asyncio.wait_for(batcher.enqueue(number(7)), 4) == 8
         assert not any(each.done() for each in patient)
         slow.gate.set()
         await asyncio.gather(*patient)

@@ -77,16 +77,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         "/v1/solve": partial(solve_routes.solution, service),
     }
     if settings.cors_origins:
-        direct = {}  # an origin needs the headers that the framework's layer adds
         app.add_middleware(CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["GET", "POST"],
                            allow_headers=["authorization", "content-type", "x-api-key"])  # fmt: skip
-    gate = Gate(
-        app.behind,
-        hashes=settings.key_hashes,
-        max_body_bytes=settings.max_body_bytes,
-        body_timeout_s=settings.body_timeout_s,
-        direct=direct,
-    )
+    gate = Gate(app.behind, settings.key_hashes, settings.max_body_bytes, settings.body_timeout_s)
     app.front = measure = Measure(gate, metrics=service.metrics, routes=MEASURED)
-    fast = FastPath(direct, gate, measure) if direct else None
+    # A page of another origin needs the headers that the framework's layer adds.
+    fast = None if settings.cors_origins else FastPath(direct, gate, measure)
     return app

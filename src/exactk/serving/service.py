@@ -40,9 +40,8 @@ GARBAGE = (10_000, 20, 50)
 SWITCH_SECONDS = 0.0005
 
 
-STUCK_SECONDS = (
-    10.0  # after the longest budget: no deadline is overrun by so much unless it is never looked at
-)
+# After the longest budget: no deadline is overrun by so much unless it is never looked at.
+STUCK_SECONDS = 10.0
 
 Q = TypeVar("Q", bound=Timed)
 A = TypeVar("A")

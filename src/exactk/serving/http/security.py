@@ -9,16 +9,13 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from exactk.serving.http.problems import RefusalError, problem_response, response_to
+from exactk.serving.http.problems import RefusalError, problem_response
 
 OPEN_PATHS = ("/", "/healthz", "/readyz", "/favicon.ico")
 OPEN_PREFIX = "/studio/"
-JSON_TYPE = (b"content-type", b"application/json")
 
 # The page needs nothing from outside and may be framed by nobody.
 PAGE_HEADERS = [
@@ -54,21 +51,14 @@ def is_known_key(key: str, hashes: tuple[str, ...]) -> bool:
 class Gate:
     """The key is checked, then the whole body is read within its limits, then the app runs.
 
-    Reading the body here means that a slow or endless sender never occupies a route. The busiest POST routes are
-    answered from here, without the framework's way through routing and dependencies, which costs as much as a card.
+    Reading the body here means that a slow or endless sender never occupies a route.
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        hashes: tuple[str, ...],
-        max_body_bytes: int,
-        body_timeout_s: float,
-        direct: Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]] | None = None,
+        self, app: ASGIApp, hashes: tuple[str, ...], max_body_bytes: int, body_timeout_s: float
     ) -> None:
         self.app, self.hashes = app, hashes
         self.max_body_bytes, self.body_timeout_s = max_body_bytes, body_timeout_s
-        self.direct = direct or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -93,17 +83,6 @@ class Gate:
             response = problem_response(refusal.body(), {**(refusal.headers or {}), "connection": "close"})
             await response(scope, receive, send)
             return
-        handler = self.direct.get(scope["path"]) if scope["method"] == "POST" else None
-        if handler is not None:
-            try:
-                written = await handler(body)
-            except Exception as error:
-                await response_to(error, f"POST {scope['path']}")(scope, receive, send)
-                return
-            length = (b"content-length", b"%d" % len(written))
-            await send({"type": "http.response.start", "status": 200, "headers": [length, JSON_TYPE]})
-            await send({"type": "http.response.body", "body": written})
-            return
         if not scope["path"].startswith(("/v1/", "/metrics")):
             send = _with_page_headers(send)
         await self.app(scope, _replay(body, receive), send)
@@ -112,11 +91,9 @@ class Gate:
         """Why this request may not pass, as far as its head and the size of its body tell."""
         headers = dict(scope["headers"])
         refused = self._refuse_key(scope["path"], headers) if self.hashes else None
-        return (
-            refused
-            or self._refuse_length(headers)
-            or (self._too_large() if body_size > self.max_body_bytes else None)
-        )
+        length = headers.get(b"content-length", b"")
+        size = max(body_size, int(length) if length.isdigit() else 0)
+        return refused or (self._too_large() if size > self.max_body_bytes else None)
 
     def _refuse_key(self, path: str, headers: dict[bytes, bytes]) -> RefusalError | None:
         if path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
@@ -134,33 +111,22 @@ class Gate:
         )
         return RefusalError(401, "key", "An API key is needed", detail, {"www-authenticate": "Bearer"})
 
-    def _refuse_length(self, headers: dict[bytes, bytes]) -> RefusalError | None:
-        length = headers.get(b"content-length", b"")
-        return self._too_large() if length.isdigit() and int(length) > self.max_body_bytes else None
-
     def _too_large(self) -> RefusalError:
         return RefusalError(
             413, "size", "The body is too large", f"a body may hold at most {self.max_body_bytes} bytes"
         )
 
     async def _read(self, receive: Receive) -> bytes:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ConnectionResetError
-        body: bytes = message.get("body", b"")
-        if not message.get("more_body", False) and len(body) <= self.max_body_bytes:
-            return body  # the usual case: one piece
-        pieces, size = [body], len(body)
-        while message.get("more_body", False):
-            if size > self.max_body_bytes:
-                raise self._too_large()
+        pieces: list[bytes] = []
+        size, more = 0, True
+        while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ConnectionResetError
             pieces.append(message.get("body", b""))
-            size += len(pieces[-1])
-        if size > self.max_body_bytes:
-            raise self._too_large()
+            size, more = size + len(pieces[-1]), message.get("more_body", False)
+            if size > self.max_body_bytes:
+                raise self._too_large()
         return b"".join(pieces)
 
 

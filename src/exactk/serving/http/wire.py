@@ -17,9 +17,10 @@ import numpy as np
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from exactk.data.requests.request import Request
 from exactk.errors import ConfigError, InputError
 from exactk.problem.rules.constraints import Constraints
 from exactk.serving.http.problems import RefusalError
@@ -37,7 +38,7 @@ WIRE_RULES = (
 LARGE_BODY = 64 << 10
 
 
-async def read(request: Request, body: type[B]) -> B:
+async def read(request: HttpRequest, body: type[B]) -> B:
     """The body of a request, checked."""
     return await parsed(request.app.state.service.settings, body, await request.body())
 
@@ -81,6 +82,22 @@ def as_json(value: Any) -> bytes:
 def as_response(body: bytes, status: int = 200) -> Response:
     """JSON that is already written, as an answer."""
     return Response(body, status, media_type="application/json")
+
+
+def request_of(asked: Any, candidates: Sequence[Any], k: int) -> Request:
+    """A checked body as models take it; candidates are ids, or items with all that was sent of each."""
+    items = candidates if isinstance(candidates[0], dict) else ()
+    ids = tuple(item["item_id"] for item in items) or tuple(candidates)
+    return Request(
+        user_id=asked.user,
+        candidates=ids,
+        k=k,
+        include=tuple(asked.include),
+        exclude=tuple(asked.exclude),
+        attributes=dict(zip(ids, items, strict=True)) if items else {},
+        user_features=None if asked.user_features is None else tuple(asked.user_features),
+        context=asked.context or {},
+    )
 
 
 def constraints_of(rules: Sequence[Mapping[str, Any]]) -> Constraints:

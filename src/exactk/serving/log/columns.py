@@ -11,20 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from exactk.data.columns.fitted import FittedColumns
 from exactk.data.columns.roles import SENT_MEASURES, Columns
 from exactk.model_folder import TrainedModel
 
 OF_ITEMS = frozenset(("item_id", "features", "title", "category"))
-
-
-class Parted(NamedTuple):
-    """`columns`: name -> a value for each candidate, None where nothing was sent; `items`: what is said of items."""
-
-    columns: dict[str, list[Any]]
-    items: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -54,8 +47,13 @@ class SentNames:
         """Names that are never of a request alone."""
         return OF_ITEMS.union(self.columns.item.names).difference(self.of_candidates)
 
-    def parted(self, inline: Sequence[Mapping[str, Any]], rules: Sequence[str] = ()) -> Parted:
-        """Items as they were sent with one request; `rules` are the names that rules of the request read."""
+    def parted(
+        self, inline: Sequence[Mapping[str, Any]], rules: Sequence[str] = ()
+    ) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
+        """Name -> a value for each candidate, None where nothing was sent; and what is said of items.
+
+        `rules` are the names that rules of the request read.
+        """
         columns: dict[str, list[Any]] = {}
         items: list[dict[str, Any]] = []
         ruled = self.ruled.union(rules)
@@ -70,7 +68,7 @@ class SentNames:
                     item[name] = value
             if len(item) > 1:
                 items.append(item)
-        return Parted(columns, items)
+        return columns, items
 
 
 RESERVED = {

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from exactk.data.rolling import RollingCounts, Shown
 from exactk.serving.log.impressions import FEEDBACK, IMPRESSIONS, is_on_card, moment_of
-from exactk.serving.log.journal import rows_of_lines
+from exactk.serving.log.journal import completed, rows_of_lines
 
 log = logging.getLogger("exactk.serving")
 
@@ -103,7 +103,7 @@ class LogCounts:
                 unread = table.slice(max(0, place.rows - first))
                 first += len(table)
                 if len(unread):
-                    yield _completed(unread, wanted)
+                    yield completed(unread, wanted)
 
     def _shown(self, table: pa.Table) -> Iterator[Shown]:
         """What was shown after the counts of the model folder end."""
@@ -151,17 +151,6 @@ def _last_moment(file: pq.ParquetFile) -> int:
             return 2**62
         last = max(last, int(found.statistics.max))
     return last
-
-
-def _completed(table: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """Logs of before lack some columns."""
-    columns = [
-        table[field.name].cast(field.type)
-        if field.name in table.column_names
-        else pa.nulls(len(table), field.type)
-        for field in wanted
-    ]
-    return pa.table(columns, schema=wanted)
 
 
 def _remember(held: dict[Any, Any], key: Any, value: Any) -> None:

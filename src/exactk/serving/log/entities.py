@@ -73,17 +73,13 @@ def described(
 
 def _set_numbers(row: dict[str, Any], said: Mapping[str, Any], numbers: Sequence[str]) -> None:
     """Numbers said by name into the list of features."""
-    told = [name for name in numbers if _is_number(said.get(name))]
+    told = [name for name in numbers if isinstance(said.get(name), int | float)]
     held = row.get("features")
     if told and (held is None or len(held) == len(numbers)):
         features = list(held or [None] * len(numbers))
         for name in told:
             features[numbers.index(name)] = float(said[name])
         row["features"] = features
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
 
 
 def _vectors(values: list[Any], size: int, left_out: Counter[str]) -> pa.Array:

@@ -97,11 +97,7 @@ class ImpressionLog:
     """Three journals in one folder: impressions, feedback, and the items that came inline."""
 
     def __init__(
-        self,
-        folder: Path,
-        rotate_bytes: int,
-        rotate_seconds: float,
-        on_loss: Callable[[int], None],
+        self, folder: Path, rotate_bytes: int, rotate_seconds: float, on_loss: Callable[[int], None]
     ) -> None:
         def journal(name: str, schema: pa.Schema) -> Journal:
             return Journal(folder, name, schema, rotate_bytes, rotate_seconds, on_loss)
@@ -131,7 +127,7 @@ class ImpressionLog:
             "integer_items": kinds == {int},
         }
         if shown.columns:
-            categories = {name for name, values in shown.columns.items() if _has_text(values)}
+            categories = {name for name, values in shown.columns.items() if str in map(type, values)}
             row["columns"] = to_json(shown.columns, inf_nan_mode="null").decode()
             row["numbers"] = [name for name in shown.columns if name not in categories]
             row["categories"] = sorted(categories)
@@ -194,10 +190,6 @@ class ImpressionLog:
         """Flush and rotate everything."""
         for journal in (self._impressions, self._feedback, self._items):
             journal.close()
-
-
-def _has_text(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, str) for value in values)
 
 
 _MARKS = {CHAMPION: "a", CHALLENGER: "b"}

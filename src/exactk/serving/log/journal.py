@@ -35,9 +35,8 @@ log = logging.getLogger("exactk.serving")
 LAZY_SECONDS = 0.05  # rows nobody waits for are flushed this often
 MAX_PENDING = 100_000
 COMPLAINT_SECONDS = 10.0
-STALL_SECONDS = (
-    0.02  # a disk, or a busy machine, that takes longer for one write must not hold up the caller again ...
-)
+# A disk, or a busy machine, that takes longer for one write must not hold up the caller again ...
+STALL_SECONDS = 0.02
 ASIDE_SECONDS = 5.0  # ... for so long: the writing thread takes the rows meanwhile
 
 
@@ -306,19 +305,18 @@ def tables_in(folder: Path, name: str, schema: pa.Schema) -> Iterator[tuple[str,
     for path in (*parts, *journals):
         try:
             is_part = path.suffix == ".parquet"
-            table = _read_part(path, schema) if is_part else read_journal(path, schema)
+            table = completed(pq.read_table(path), schema) if is_part else read_journal(path, schema)
             table.validate(full=True)  # bytes that are no text would be met by whoever reads them
         except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is damaged: {error}; move it away to build without it") from error
         yield path.stem, table
 
 
-def _read_part(path: Path, schema: pa.Schema) -> pa.Table:
-    """A shelved part; columns that came later than it are empty."""
-    held = pq.read_table(path)
-    later = [field for field in schema if field.name not in held.column_names]
-    for each in later:
-        held = held.append_column(each, pa.nulls(len(held), each.type))
+def completed(held: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows of a log of before, whose columns that came later are empty."""
+    for each in schema:
+        if each.name not in held.column_names:
+            held = held.append_column(each, pa.nulls(len(held), each.type))
     return held.select(schema.names).cast(schema)
 
 

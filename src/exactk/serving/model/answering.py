@@ -183,11 +183,6 @@ class Answerer:
         return [each for each in answers if each is not None]
 
 
-def _proven_or_stopped(card: Card, late: bool, version: str) -> Answer:
-    method = "exact" if card.optimal else "exact, stopped"
-    return Answer(card, 1.0, method, late and not card.optimal, version)
-
-
 def _counted(loaded: Loaded, batch: Batch, b: int, count: int) -> dict[str, list[float]]:
     """What the model read of one request that it was not sent: what served must be what trains."""
     fitted = loaded.recommender.fitted.vocabulary.columns
@@ -238,11 +233,10 @@ def _searched(asked: _Together, seconds: float) -> list[Answer | None]:
     loaded, requests = asked.loaded, asked.requests
     calibration, limit = loaded.recommender.fitted.calibration, max(seconds / 2 / len(requests), 1e-4)
     decision = loaded.searched(asked.built, limit)
-    return [
-        _proven_or_stopped(
-            card_of(request, decision, row, calibration), seconds <= 0, loaded.version
-        )._replace(counted=_counted(loaded, asked.built.batch, row, len(request.candidates)))
-        if decision.found[row]
-        else None
-        for row, request in enumerate(requests)
-    ]
+    answers: list[Answer | None] = [None] * len(requests)
+    for row in np.flatnonzero(decision.found).tolist():
+        card = card_of(requests[row], decision, row, calibration)
+        counted = _counted(loaded, asked.built.batch, row, len(requests[row].candidates))
+        method, late = "exact" if card.optimal else "exact, stopped", seconds <= 0 and not card.optimal
+        answers[row] = Answer(card, 1.0, method, late, loaded.version, counted=counted)
+    return answers

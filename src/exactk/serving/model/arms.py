@@ -46,9 +46,7 @@ class Loaded:
     tables: PairTables | None
     version: str
     since: float
-    log_counts: LogCounts | None = (
-        None  # keeps the rolling counts that the model reads up with the service's log
-    )
+    log_counts: LogCounts | None = None  # keeps what the model counts up with the service's log
 
     @property
     def searches(self) -> bool:

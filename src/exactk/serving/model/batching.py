@@ -101,12 +101,8 @@ class Batcher(Generic[Q, A]):
         self._idle.set()
         self._seconds = 0.0  # of one light question, as lately measured
 
-    async def ask(self, question: Q) -> A:
-        """The answer to one question; raises what `run` returned as its exception."""
-        return await self.enqueue(question)
-
     def enqueue(self, question: Q) -> asyncio.Future[A]:
-        """Put a question in the queue and return at once."""
+        """Put a question in the queue; the future of its answer raises what `run` returned as its exception."""
         if self._closed:
             raise ClosedError
         if len(self._light) + sum(map(len, self._queues.values())) >= self._max_waiting:

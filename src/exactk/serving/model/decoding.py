@@ -50,12 +50,7 @@ class Decoder:
         return self._by_policy(self.decider, batch, rung, generator)
 
     def _by_value(
-        self,
-        decider: ExactDecider,
-        batch: Batch,
-        rung: str,
-        generator: np.random.Generator,
-        seconds: float,
+        self, decider: ExactDecider, batch: Batch, rung: str, generator: np.random.Generator, seconds: float
     ) -> Decoded:
         values = decider.value.values(batch)
         if rung == "algorithm 1":
@@ -95,10 +90,7 @@ class Decoder:
         return _sure(_unproven(in_order(cards, batch), decider.logit(batch, cards)), rung)
 
     def _drawn(
-        self,
-        cards: Int[np.ndarray, "B W K"],
-        count: Int[np.ndarray, "B"],
-        generator: np.random.Generator,
+        self, cards: Int[np.ndarray, "B W K"], count: Int[np.ndarray, "B"], generator: np.random.Generator
     ) -> tuple[Int[np.ndarray, "B K"], Float64[np.ndarray, "B"]]:
         """The first card, or, with probability `explore`, any of the shortlist at even odds.
 

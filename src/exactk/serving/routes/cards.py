@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -17,7 +16,6 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from exactk.data.requests.request import Request
 from exactk.errors import InputError
 from exactk.serving.http.openapi import described
 from exactk.serving.http.problems import RefusalError, logged_problem_of
@@ -31,6 +29,7 @@ from exactk.serving.http.wire import (
     constraints_of,
     parsed,
     read,
+    request_of,
 )
 from exactk.serving.log.impressions import (
     Impression,
@@ -68,9 +67,7 @@ async def cards(service: Service, body: bytes) -> bytes:
             404, "missing", "No model", "this service only solves; start it with a model folder"
         )
     if not MANY.match(body):
-        question, inline = _question(service, await parsed(service.settings, CardRequest, body), clock)
-        found = await service.answered(service.batcher, question)
-        return as_json(await _answered(service, question, found, inline, clock))
+        return as_json(await _card(service, await parsed(service.settings, CardRequest, body), clock))
     many = await parsed(service.settings, ManyCards, body)
     check_size(len(many.requests), service.settings.max_requests, "requests")
     answers = await asyncio.gather(*(_one_of_many(service, each, clock) for each in many.requests))
@@ -82,54 +79,31 @@ async def _one_of_many(service: Service, body: Any, clock: Clock) -> dict[str, A
     try:
         asked = CardRequest.model_validate(body)
         check_within_limits(asked, service.settings)
-        question, inline = _question(service, asked, clock)
-        found = await service.answered(service.batcher, question)
-        return await _answered(service, question, found, inline, clock)
+        return await _card(service, asked, clock)
     except Exception as error:
         return logged_problem_of(error, "POST /v1/cards")
 
 
-def _question(
-    service: Service, asked: CardRequest, clock: Clock
-) -> tuple[Question, list[dict[str, Any]] | None]:
-    """A checked body as a question to the user's arm, and the items that came inline."""
+def _question(service: Service, asked: CardRequest, clock: Clock) -> Question:
+    """A checked body as a question to the user's arm."""
     settings = service.settings
     check_size(len(asked.candidates), settings.max_candidates, "candidates")
-    inline: list[dict[str, Any]] | None = None
-    attributes: dict[Any, dict[str, Any]] = {}
-    ids: tuple[Any, ...]
-    if isinstance(asked.candidates[0], dict):
-        inline = asked.candidates  # the union allows no mixture
-        ids = tuple(item["item_id"] for item in inline or ())
-        attributes = dict(zip(ids, inline or (), strict=True))
-    else:
-        ids = tuple(asked.candidates)
     deadline, is_patient = service.deadline(asked.budget_ms, clock.started)
-    question = Question(
+    return Question(
         arm=service.arms[arm_of(asked.user, settings.challenger_share, settings.split_salt)],
-        request=Request(
-            user_id=asked.user,
-            candidates=ids,
-            k=asked.k or 0,
-            include=tuple(asked.include),
-            exclude=tuple(asked.exclude),
-            attributes=attributes,
-            user_features=None if asked.user_features is None else tuple(asked.user_features),
-            context=asked.context or {},
-        ),
+        request=request_of(asked, asked.candidates, asked.k or 0),
         constraints=None if asked.constraints is None else constraints_of(asked.constraints),
         relax=tuple(asked.relax or ()),
         explain=asked.explain,
         deadline=deadline,
         is_patient=is_patient,
     )
-    return question, inline
 
 
-async def _answered(
-    service: Service, question: Question, found: Answer, inline: list[dict[str, Any]] | None, clock: Clock
-) -> dict[str, Any]:
+async def _card(service: Service, asked: CardRequest, clock: Clock) -> dict[str, Any]:
     """The answer on the wire; what is shown is logged and counted here."""
+    question = _question(service, asked, clock)
+    found = await service.answered(service.batcher, question)
     card, arm = found.card, question.arm.name
     request_id = new_request_id(arm, card.items)
     value = card.value if math.isfinite(card.value) else None
@@ -137,7 +111,7 @@ async def _answered(
         service.metrics.fallbacks.labels(found.method).inc()
     service.metrics.cards[arm].inc()
     if service.log is not None:
-        row, items = _log(service.log, request_id, question, found, inline or ())
+        row, items = _log(service.log, request_id, question, found)
         if row is not None or items is not None:
             await service.kept(question.deadline, row, items)
     is_cut_short = found.fallback or found.method == "exact, stopped"
@@ -160,16 +134,14 @@ async def _answered(
 
 
 def _log(
-    log: ImpressionLog,
-    request_id: str,
-    question: Question,
-    found: Answer,
-    inline: Sequence[dict[str, Any]],
+    log: ImpressionLog, request_id: str, question: Question, found: Answer
 ) -> tuple[Future[None] | None, Future[None] | None]:
     """Keep what was shown, out of what, and all that had come along; futures where that is not done yet."""
     request, rules = question.request, question.constraints
-    sent = question.arm.loaded.sent_names.parted(inline, rules.fields if rules is not None else ())
-    items = log.described(sent.items) if sent.items else None
+    columns, sent = question.arm.loaded.sent_names.parted(
+        list(request.attributes.values()), rules.fields if rules is not None else ()
+    )
+    items = log.described(sent) if sent else None
     value = found.card.value
     row = log.shown(
         Impression(
@@ -181,7 +153,7 @@ def _log(
             value=value if math.isfinite(value) else None,
             arm=question.arm.name,
             model=found.version,
-            columns={**sent.columns, **found.counted},
+            columns={**columns, **found.counted},
             context=request.context,
         )
     )

@@ -24,12 +24,16 @@ LIMIT = 4096  # of any list, whatever the settings say
 Whole = Annotated[StrictInt, Field(ge=-(2**53), le=2**53)]
 Text = Annotated[StrictStr, Field(min_length=1, max_length=512)]
 Id = Whole | Text
-Number = Annotated[
-    float, Field(strict=True, allow_inf_nan=False)
-]  # whole ones too, no texts, neither true nor false
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]  # whole, too; no text, true or false
 Features = list[SkipValidation[float | None]]  # checked beside those of items (`http/wire.py`)
 Item = dict[str, Any]
 Rule = dict[str, Any]
+Include = Annotated[
+    list[Id], Field(default_factory=list, max_length=MAX_CARD, description="Items that must be on the card.")
+]
+Exclude = Annotated[
+    list[Id], Field(default_factory=list, max_length=LIMIT, description="Items that must not.")
+]
 
 _FEW = Field(min_length=1, max_length=LIMIT)
 # Ids first: the usual request is read in one pass. No mixture: the ids of a data set are of one type.
@@ -90,13 +94,8 @@ class SolveRequest(Body):
     ] = None
     items: Annotated[list[Item] | None, Field(max_length=LIMIT)] = None
     constraints: Annotated[list[Rule], Field(default_factory=list, max_length=64)]
-    include: Annotated[
-        list[Id],
-        Field(default_factory=list, max_length=MAX_CARD, description="Items that must be in the card."),
-    ]
-    exclude: Annotated[
-        list[Id], Field(default_factory=list, max_length=LIMIT, description="Items that must not.")
-    ]
+    include: Include
+    exclude: Exclude
     relax: Annotated[
         list[Text] | None,
         Field(max_length=64, description="Names of rules to give up, in this order, when no card exists."),
@@ -131,8 +130,8 @@ class CardRequest(Body):
     constraints: Annotated[
         list[Rule] | None, Field(max_length=64, description="The model's own where left out; [] for none.")
     ] = None
-    include: Annotated[list[Id], Field(default_factory=list, max_length=MAX_CARD)]
-    exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
+    include: Include
+    exclude: Exclude
     relax: Annotated[list[Text] | None, Field(max_length=64)] = None
     explain: StrictBool = False
     budget_ms: Annotated[Number | None, Field(gt=0)] = None
@@ -167,8 +166,7 @@ class Feedback(Body):
     clicked: StrictBool
     clicked_item: Id | None = None
     reward: Annotated[
-        Number | None,
-        Field(description="What came of the clicked item: seconds, revenue, a grade."),
+        Number | None, Field(description="What came of the clicked item: seconds, revenue, a grade.")
     ] = None
 
 

@@ -24,22 +24,6 @@ from exactk.problem.rules.constraints import Constraints
 from exactk.serving.model.answering import Answer, Answerer, Question
 from exactk.serving.model.arms import Arm
 from exactk.serving.studio.scene import Weights
-from exactk.serving.studio.schemas import ViewRequest
-
-
-def request_of(asked: ViewRequest, k: int) -> Request:
-    """The page's request as models take it."""
-    ids = tuple(item["item_id"] for item in asked.items)
-    return Request(
-        user_id=asked.user,
-        candidates=ids,
-        k=k,
-        include=tuple(asked.include),
-        exclude=tuple(asked.exclude),
-        attributes=dict(zip(ids, asked.items, strict=True)),
-        user_features=None if asked.user_features is None else tuple(asked.user_features),
-        context=asked.context or {},
-    )
 
 
 def policy_card(arm: Arm, request: Request, constraints: Constraints, ends: float) -> list[int] | None:

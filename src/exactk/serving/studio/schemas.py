@@ -10,8 +10,10 @@ from exactk.serving.routes.schemas import (
     LIMIT,
     MAX_CARD,
     Body,
+    Exclude,
     Features,
     Id,
+    Include,
     Item,
     Number,
     Rule,
@@ -32,19 +34,24 @@ class Switch(Body):
     on: bool = True
 
 
-class ViewRequest(Body):
-    """The request as it stands on the page."""
+class PageRequest(Body):
+    """What the page sends of a request, whoever made it."""
 
-    k: Annotated[StrictInt, Field(ge=1, le=MAX_CARD)]
-    items: Annotated[list[Item], Field(min_length=1, max_length=LIMIT)]
     scores: Annotated[list[Number] | None, Field(max_length=LIMIT)] = None
     pair_scores: list[list[Number]] | None = None
     user: Id | None = None
     user_features: Annotated[Features | None, Field(max_length=LIMIT)] = None
     context: Context = None
+    include: Include
+    exclude: Exclude
+
+
+class ViewRequest(PageRequest):
+    """The request as it stands on the page."""
+
+    k: Annotated[StrictInt, Field(ge=1, le=MAX_CARD)]
+    items: Annotated[list[Item], Field(min_length=1, max_length=LIMIT)]
     constraints: Annotated[list[Switch], Field(default_factory=list, max_length=64)]
-    include: Annotated[list[Id], Field(default_factory=list, max_length=MAX_CARD)]
-    exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
     scored_by: Literal["given", "model"] = "given"
     budget_ms: Annotated[
         Number | None, Field(gt=0, description="Of the whole answer; the most there is where left out.")
@@ -53,7 +60,7 @@ class ViewRequest(Body):
     _items = field_validator("items")(check_items)
 
 
-class Pasted(Body):
+class Pasted(PageRequest):
     """What a person may paste: a body of `/v1/solve` or `/v1/cards`, loosely; the page shows what is in it."""
 
     model_config = ConfigDict(extra="ignore")
@@ -61,14 +68,7 @@ class Pasted(Body):
     k: Annotated[StrictInt, Field(ge=1, le=MAX_CARD)] = 4
     items: Annotated[list[Item] | None, Field(max_length=LIMIT)] = None
     candidates: Annotated[list[Item] | None, Field(max_length=LIMIT)] = None
-    scores: Annotated[list[Number] | None, Field(max_length=LIMIT)] = None
-    pair_scores: list[list[Number]] | None = None
-    user: Id | None = None
-    user_features: Annotated[Features | None, Field(max_length=LIMIT)] = None
-    context: Context = None
     constraints: Annotated[list[Rule], Field(default_factory=list, max_length=64)]
-    include: Annotated[list[Id], Field(default_factory=list, max_length=MAX_CARD)]
-    exclude: Annotated[list[Id], Field(default_factory=list, max_length=LIMIT)]
 
     _items = field_validator("items", "candidates")(check_items)
 

@@ -19,10 +19,10 @@ from exactk.problem.deadline import Deadline
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.rules.explain import infeasible_error
 from exactk.serving.http.problems import problem_of
-from exactk.serving.http.wire import constraints_of
+from exactk.serving.http.wire import constraints_of, request_of
 from exactk.serving.model.arms import Arm
 from exactk.serving.routes.solve import weights_of
-from exactk.serving.studio.model import policy_card, request_of, weights
+from exactk.serving.studio.model import policy_card, weights
 from exactk.serving.studio.scene import Scene, Weights, best_card, methods, scene_of
 from exactk.serving.studio.schemas import ViewRequest
 from exactk.serving.studio.why import reasons, rule_states
@@ -34,7 +34,7 @@ def view(champion: Arm | None, asked: ViewRequest, ends: float) -> dict[str, Any
     model = champion if asked.scored_by == "model" else None
     on = constraints_of([switch.rule for switch in asked.constraints if switch.on])
     k = max(min(asked.k, len(asked.items) - len(asked.exclude)), 1)
-    request = request_of(asked, k)
+    request = request_of(asked, asked.items, k)
     weighed = weights(model, request) if model is not None else _given(asked)
     scene = scene_of(asked.items, weighed, on, k, (asked.include, asked.exclude), deadline)
     best = best_card(scene, deadline)
@@ -101,16 +101,12 @@ def _given(asked: ViewRequest) -> Weights:
     N, given = len(asked.items), asked.scores
     if given is None:
         given = [item.get("score", 0.0) for item in asked.items]
-        if not all(_is_score(score) for score in given):
+        if not all(isinstance(score, int | float) and abs(score) < 1e15 for score in given):
             raise InputError("each item needs a number as its score, or the request a list of scores")
         given = [float(score) for score in given]
     if len(given) != N:
         raise InputError(f"there are {N} items and {len(given)} scores; each item needs one")
     return Weights(*weights_of(given, asked.pair_scores))
-
-
-def _is_score(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) < 1e15
 
 
 def _problem(scene: Scene, deadline: Deadline) -> dict[str, Any]:
@@ -145,7 +141,8 @@ def columns_told(
         if place == "candidate":
             if builder is None and name == "score" and asked.scores is None:
                 found.append(SCORES)
-            found += _rules_that_read(constraints, name)
+            named = zip(constraints.names, constraints.rules, strict=True)
+            found += [rule_name for rule_name, rule in named if name in rule.fields]
         readers[place, name] = found
     columns = [
         {"of": place, "name": name, "read_by": found}
@@ -154,15 +151,10 @@ def columns_told(
     ]
     return {
         "columns": columns,
-        "context": {name: _text(value) for name, value in request.context.items()},
+        "context": {name: str(value)[:80] for name, value in request.context.items()},
         "unread": [each["name"] for each in columns if not each["read_by"] or each["name"] in unread],
         "lacking": [] if builder is None else _lacking(builder, of_items, request.context),
     }
-
-
-def _rules_that_read(constraints: Constraints, name: str) -> list[str]:
-    named = zip(constraints.names, constraints.rules, strict=True)
-    return [rule_name for rule_name, rule in named if name in rule.fields]
 
 
 def _lacking(builder: RequestBuilder, sent: Sequence[str], context: Mapping[str, Any]) -> list[str]:
@@ -178,7 +170,3 @@ def _lacking(builder: RequestBuilder, sent: Sequence[str], context: Mapping[str,
         *(name for name in wanted if name not in sent and logged_as.get(name) not in sent),
         *(name for name in fitted.columns.context.names if name not in context),
     ]
-
-
-def _text(value: Any) -> str:
-    return str(value)[:80]
