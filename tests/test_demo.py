@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exactk.demo.story import Example, examples
+from exactk.demo import Example, examples
 
 
 def by_name() -> dict[str, Example]:

@@ -27,7 +27,7 @@ def demo(
 
 
 def _show_requests() -> None:
-    from exactk.demo.story import examples
+    from exactk.demo import examples
 
     for example in examples():
         emit(f"\n{example.name}. {example.lesson}")
@@ -41,7 +41,7 @@ def _show_requests() -> None:
 
 
 def _tell_story(out: Path, impressions: int) -> None:
-    from exactk.demo.story import draw, tell
+    from exactk.demo import draw, tell
 
     out.mkdir(parents=True, exist_ok=True)
     story = tell(out, talk, impressions)

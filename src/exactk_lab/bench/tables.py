@@ -16,8 +16,7 @@ from typing import Any
 from exactk.evaluation.table import HEADLINES, Comparison, Row
 from exactk.evaluation.verdict import markdown
 from exactk_lab.bench import reproduced, speed_tables
-from exactk_lab.bench.compare import goals
-from exactk_lab.bench.kept import comparison_of
+from exactk_lab.bench.kept import comparison_of, goals
 
 CELLS = ((50, 4), (50, 6), (200, 4), (200, 10), (500, 10))
 DENSITY = 0.9

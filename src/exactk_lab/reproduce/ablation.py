@@ -10,9 +10,8 @@ from typing import Any
 from exactk.settings.presets import ABLATIONS
 from exactk_lab.bench.report import Report
 from exactk_lab.reproduce import methods, paper
-from exactk_lab.reproduce.cells import Cell, Options, run_cells
+from exactk_lab.reproduce.cells import Cell, Options, difference, figures, left_out, run_cells
 from exactk_lab.reproduce.sources import Place
-from exactk_lab.reproduce.summary import difference, figures, left_out
 
 COLUMN = "k4-n20"
 ROWS = ("ablation_1", "ablation_2", "ablation_3", "ablation_4", "ablation_5", "ablation_6", "paper")

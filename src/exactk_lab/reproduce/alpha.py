@@ -6,9 +6,8 @@ Knows the grid; 0, 0.5 and 1 are rows of the ablation and are not run twice.
 from __future__ import annotations
 
 from exactk_lab.bench.report import Report
-from exactk_lab.reproduce.cells import Cell, Options, run_cells
+from exactk_lab.reproduce.cells import Cell, Options, figures, run_cells
 from exactk_lab.reproduce.sources import Place
-from exactk_lab.reproduce.summary import figures
 
 COLUMN = "k4-n20"
 GRID = {

@@ -6,10 +6,9 @@ Knows that the main table's runs judged every width on the same weights.
 from __future__ import annotations
 
 from exactk_lab.bench.report import Report
-from exactk_lab.reproduce.cells import Cell, Options, run_cells
+from exactk_lab.reproduce.cells import Cell, Options, figures, label, run_cells
 from exactk_lab.reproduce.methods import BEAMS
 from exactk_lab.reproduce.sources import Place
-from exactk_lab.reproduce.summary import figures, label
 
 COLUMN = "k4-n20"
 METHODS = ("paper", "best_ids")

@@ -12,9 +12,18 @@ import numpy as np
 from exactk.evaluation.judging import TrueValues
 from exactk_lab.bench.report import Goal, Report
 from exactk_lab.reproduce import paper
-from exactk_lab.reproduce.cells import Cell, Options, Result, run_cells
+from exactk_lab.reproduce.cells import (
+    Cell,
+    Options,
+    Result,
+    best_of,
+    difference,
+    figures,
+    label,
+    left_out,
+    run_cells,
+)
 from exactk_lab.reproduce.sources import COLUMNS, Place, source
-from exactk_lab.reproduce.summary import best_of, difference, figures, label, left_out
 
 PAPERS_OWN = ("deeprank", "bpr", "listwise-gru", "listwise-mhsa", "paper")
 PROBES = ("least-seen",)
