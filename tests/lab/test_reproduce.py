@@ -26,12 +26,11 @@ from exactk.tensors import TensorBatch
 from exactk_lab.bench import reproduced
 from exactk_lab.reproduce import PARTS, bayes, figures, main_table, methods, paper
 from exactk_lab.reproduce.attention import most_attended, most_telling, tidy
-from exactk_lab.reproduce.cells import Cell, Options, Result, run_cells
+from exactk_lab.reproduce.cells import Cell, Options, Result, difference, run_cells
+from exactk_lab.reproduce.cells import figures as figures_of
 from exactk_lab.reproduce.factors import Factored
 from exactk_lab.reproduce.graded import Graded, ridge
 from exactk_lab.reproduce.sources import Place, source
-from exactk_lab.reproduce.summary import difference
-from exactk_lab.reproduce.summary import figures as figures_of
 
 USERS, ITEMS = 8, 60
 

@@ -128,9 +128,7 @@ def compare(
     train, valid, test = data if not isinstance(data, Dataset) else data.split() if places else (data,) * 3
     _refuse_other_split(existing, test)
     if quick:
-        train, valid = (
-            _thinned(view, rows) for view, rows in ((train, QUICK_ROWS), (valid, QUICK_ROWS // 4))
-        )
+        train, valid = _thinned(train, QUICK_ROWS), _thinned(valid, QUICK_ROWS // 4)
         max_test = min(max_test, 500)
     test = _thinned(test, max_test)
     if not len(train) or not len(test):
@@ -290,7 +288,11 @@ def _opinions(
     """A value model's opinion of logged and chosen cards, for doubly robust estimates: only where they may be shown."""
     from exactk.rivals.estimator import fit_value
 
-    supported = [entry for entry in entries if entry.scores and _supported(entry, logged)]
+    def has_support(entry: Entry) -> bool:
+        weights = offpolicy.card_weights(entry.scores[0].cards, logged.card, logged.propensity)
+        return offpolicy.support(weights).enough
+
+    supported = [entry for entry in entries if entry.scores and has_support(entry)]
     if not supported:
         return {}
     say("fitting a value model for doubly robust estimates")
@@ -311,11 +313,6 @@ def _opinions(
 
     shown = opinion(logged.card)
     return {entry.way: offpolicy.Opinions(shown, opinion(entry.scores[0].cards)) for entry in supported}
-
-
-def _supported(entry: Entry, logged: Logged) -> bool:
-    weights = offpolicy.card_weights(entry.scores[0].cards, logged.card, logged.propensity)
-    return offpolicy.support(weights).enough
 
 
 def _describe(parts: Parts, budget: Budget) -> dict[str, Any]:

@@ -62,9 +62,9 @@ def true_figures(
 ) -> dict[str, np.ndarray]:
     """What cards of a world are truly worth, and what the best valid ones would be; nothing where nobody knows."""
     truth = TrueValues.of(view)
-    return (
-        {} if truth is None else {"true_value": truth.value(places, cards), "optimum": truth.optimum(places)}
-    )
+    if truth is None:
+        return {}
+    return {"true_value": truth.value(places, cards), "optimum": truth.optimum(places)}
 
 
 BATCH = 256

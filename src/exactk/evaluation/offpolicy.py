@@ -50,7 +50,7 @@ class Estimate:
         """Plain JSON values."""
         return {
             "estimator": self.estimator,
-            "interval": self.interval.as_dict() if self.interval else None,
+            "interval": self.interval._asdict() if self.interval else None,
             "effective_samples": self.support.effective_samples,
             "matched": self.support.num_matched,
             "logged": self.support.num_logged,

@@ -26,10 +26,6 @@ class Interval(NamedTuple):
     estimate: float
     high: float
 
-    def as_dict(self) -> dict[str, float]:
-        """Plain JSON values."""
-        return {"low": self.low, "estimate": self.estimate, "high": self.high}
-
 
 def bootstrap_interval(
     values: Float[np.ndarray, "B"],

@@ -91,7 +91,7 @@ class Row:
         document: dict[str, Any] = {}
         for name, value in vars(self).items():
             if isinstance(value, Interval):
-                document[name] = value.as_dict()
+                document[name] = value._asdict()
             elif name == "estimates":
                 document[name] = {kind: estimate.as_dict() for kind, estimate in self.estimates.items()}
             elif isinstance(value, float) and np.isnan(value):
@@ -194,13 +194,10 @@ def _headline(entries: Sequence[Entry], optimum: np.ndarray | None) -> str:
     """True value where it is known, else the clicked item, else (no item was clicked by name) the whole card."""
     if optimum is not None:
         return "value"
-    if any(not np.isnan(entry.mean("precision")).all() for entry in entries):
-        return "precision"
-    return (
-        "whole_card"
-        if any(not np.isnan(entry.mean("whole_card")).all() for entry in entries)
-        else "hit_ratio"
-    )
+    for name in ("precision", "whole_card"):
+        if any(not np.isnan(entry.mean(name)).all() for entry in entries):
+            return name
+    return "hit_ratio"
 
 
 def _against(

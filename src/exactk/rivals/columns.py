@@ -41,9 +41,8 @@ class Widening:
         item = [*own, *self._numbers(batch), *self._item_categories(batch)]
         if batch.item_vectors is not None:
             item.append(batch.item_vectors)
-        user = [
-            np.zeros((B, 1), np.float32)
-        ]  # a user without features is no reason to read none of the items
+        # A user without features is no reason to read none of the items.
+        user = [np.zeros((B, 1), np.float32)]
         user += [] if batch.user_features is None else [batch.user_features]
         if batch.context_numbers is not None:
             user += standardised(batch.context_numbers, self.columns.context_numbers)

@@ -21,31 +21,9 @@ from exactk.tensors import TensorBatch
 BLOCK = 4_000_000  # pairs gathered before they are merged: bounds memory on long logs
 
 
-@dataclass(frozen=True)
-class Chance:
-    """Scores from a hash of user and item: the same card however often and in whatever order one asks."""
-
-    seed: int
-
-    def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
-        """Uniform numbers."""
-        return scatter(batch.item, batch.user, self.seed)
-
-
 def fit_random(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:  # noqa: ARG001 - the contract
-    """Random valid cards."""
-    return TrainedMethod({"random": Greedy(Chance(budget.seed))})
-
-
-@dataclass(frozen=True)
-class Rates:
-    """A number for every item of the vocabulary."""
-
-    rate: Float64[np.ndarray, "I"]
-
-    def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
-        """Each candidate's number."""
-        return torch.from_numpy(self.rate)[batch.item]
+    """Random valid cards: the same one however often and in whatever order one asks."""
+    return TrainedMethod({"random": Greedy(lambda batch: scatter(batch.item, batch.user, budget.seed))})
 
 
 @dataclass(frozen=True)
@@ -83,14 +61,11 @@ def count_items(train: Logs) -> ItemCounts:
 
 
 POPULARITY: list[Setting] = [
-    {"smoothing": smoothing, "among": among}
-    for smoothing, among in [
-        (5.0, "offered"),
-        (5.0, "shown"),
-        (20.0, "shown"),
-        (1.0, "offered"),
-        (50.0, "shown"),
-    ]
+    {"smoothing": 5.0, "among": "offered"},
+    {"smoothing": 5.0, "among": "shown"},
+    {"smoothing": 20.0, "among": "shown"},
+    {"smoothing": 1.0, "among": "offered"},
+    {"smoothing": 50.0, "among": "shown"},
 ]
 
 
@@ -98,8 +73,12 @@ def fit_popularity(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """The smoothed positive rate of each item, the same for everyone."""
     counts, judge = count_items(train), Judge.of(valid, budget)
 
-    def attempt(setting: Setting) -> tuple[Rates, float]:
-        rates = Rates(counts.rate(setting["smoothing"], setting["among"]))
+    def attempt(setting: Setting) -> tuple[Scorer, float]:
+        rate = torch.from_numpy(counts.rate(setting["smoothing"], setting["among"]))
+
+        def rates(batch: TensorBatch) -> Float64[Tensor, "B N"]:
+            return rate[batch.item]
+
         return rates, judge(Greedy(rates))
 
     rates, chosen, score = tuned(POPULARITY, budget, attempt)

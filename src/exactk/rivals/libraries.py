@@ -245,9 +245,7 @@ def _implicit(
     clicks, judge = click_matrix(train), Judge.of(valid, budget)
 
     def attempt(setting: Setting) -> tuple[Dot, float]:
-        with threadpool_limits(
-            1, "blas"
-        ):  # implicit is slow beside a thread pool of BLAS, and says so loudly
+        with threadpool_limits(1, "blas"):  # implicit is slow beside a pool of BLAS, and says so loudly
             learned = model(setting)
             learned.fit(clicks, show_progress=False)
         user, item = (np.asarray(f, np.float32) for f in (learned.user_factors, learned.item_factors))

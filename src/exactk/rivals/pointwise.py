@@ -6,7 +6,6 @@ Know no lists and no cards: a score is of one user and one item.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
@@ -50,18 +49,6 @@ class DeepRank(nn.Module):
         return scores
 
 
-@dataclass(frozen=True)
-class ItemVectors:
-    """What makes two items alike: their features or, where there are none, the embeddings learned."""
-
-    vectors: Vectors
-
-    @torch.no_grad()
-    def __call__(self, batch: TensorBatch) -> Float[Tensor, "B N F"]:
-        """One vector per candidate."""
-        return self.vectors.item(batch) if batch.item_features is None else batch.item_features
-
-
 def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """Clicks on shown items by maximum likelihood; every second trial counts unshown ones as not clicked."""
 
@@ -80,7 +67,13 @@ def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
         by_clicks_alone=False,
     )
     network, plain = fit_scorer(scorer, _by_variant(train, "shown", "candidates"), train, valid, budget)
-    weights, likeness = ItemWeights(network, "sigmoid"), ItemVectors(network.inputs.vectors)
+
+    @torch.no_grad()
+    def likeness(batch: TensorBatch) -> Float[Tensor, "B N F"]:
+        """What makes two items alike: their features or, where there are none, the embeddings learned."""
+        return network.inputs.vectors.item(batch) if batch.item_features is None else batch.item_features
+
+    weights = ItemWeights(network, "sigmoid")
     ways, chosen, judge = by_weight("DeepRank", weights), dict(plain.chosen), Judge.of(valid, budget)
     for name, kind in (("DeepRank MMR", MMR), ("DeepRank DPP", DPP)):
         ways[name], setting, _ = diversified(kind, weights, likeness, judge, budget)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,19 +34,6 @@ BEAM = 8
 SAMPLES = 4  # cards a GFlowNet draws per request and step
 
 
-@dataclass(frozen=True)
-class GreedyWriter:
-    """The likeliest next item, K times."""
-
-    network: Any
-
-    @torch.no_grad()
-    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
-        """One card per request."""
-        asked = TensorBatch.of(batch)
-        return greedy(self.network.steps(asked), Feasible.of(asked)).numpy()
-
-
 class Seq2Slate(nn.Module):
     """Bello et al. 2018: an LSTM reads the initial list, a pointer network writes the slate."""
 
@@ -70,6 +57,12 @@ class Seq2Slate(nn.Module):
     def steps(self, batch: TensorBatch) -> PointerSteps:
         """Bound to a batch."""
         return PointerSteps(self.pointer, self.encode(batch)[0])
+
+    @torch.no_grad()
+    def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
+        """The likeliest next item, K times."""
+        asked = TensorBatch.of(batch)
+        return greedy(self.steps(asked), Feasible.of(asked)).numpy()
 
     def loss(self, batch: TensorBatch, generator: Generator) -> Float[Tensor, ""]:
         """Along a card it wrote itself: the clicked item is the target of each step until it is chosen."""
@@ -101,7 +94,7 @@ def fit_seq2slate(train_logs: Logs, valid: Logs, budget: Budget) -> TrainedMetho
         return network, trained(network, task, setting["learning_rate"], budget)
 
     network, chosen, score = tuned(settings_for(train_logs.sizes), budget, attempt)
-    return TrainedMethod({"Seq2Slate": GreedyWriter(network)}, chosen, score)
+    return TrainedMethod({"Seq2Slate": network}, chosen, score)
 
 
 class PartialSet(NamedTuple):
