@@ -42,7 +42,6 @@ class Commands(TyperGroup):
         )
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
         try:
             try:
                 return super().invoke(ctx)

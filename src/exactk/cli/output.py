@@ -33,7 +33,6 @@ def talk(line: str) -> None:
 
 
 def emit(text: str) -> None:
-    """A line of the result."""
     sys.stdout.write(text + "\n")
 
 

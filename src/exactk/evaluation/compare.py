@@ -73,7 +73,6 @@ class Existing:
 
     @classmethod
     def load(cls, folder: Path) -> Existing:
-        """A model folder."""
         return replace(cls.of(Recommender.load(folder)), name=f"{folder.resolve().name} (exactk)")
 
 

@@ -71,7 +71,6 @@ class MethodRun:
 
     @property
     def path(self) -> Path:
-        """Its result file."""
         return Path(self.out) / f"{self.label}.npz"
 
     def finished(self) -> bool:

@@ -129,7 +129,6 @@ class Comparison:
         return markdown(self)
 
     def _repr_markdown_(self) -> str:
-        """How Jupyter shows it."""
         return str(self)
 
     def as_dict(self) -> dict[str, Any]:

@@ -143,7 +143,6 @@ class Pointer(nn.Module):
         return self._advance(rows_of(encoded.nodes, position), state)
 
     def step(self, encoded: EncodedRequests, state: State) -> Float[Tensor, "B S N"]:
-        """Scores of every node as the next choice."""
         return self.point(encoded, state.hidden[:, :, -1])
 
     def replay(self, encoded: EncodedRequests, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
@@ -192,19 +191,15 @@ class PointerSteps:
     encoded: EncodedRequests
 
     def start(self, num_rows: int) -> State:
-        """Before the first choice."""
         return self.pointer.start(self.encoded, num_rows)
 
     def step(self, state: State) -> Float[Tensor, "B S N"]:
-        """Raw scores."""
         return self.pointer.step(self.encoded, state)
 
     def advance(self, state: State, position: Int[Tensor, "B S"]) -> State:
-        """After a choice."""
         return self.pointer.advance(self.encoded, state, position)
 
     def replay(self, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
-        """Scores along given cards."""
         return self.pointer.replay(self.encoded, cards)
 
 

@@ -186,7 +186,6 @@ class PairMember(nn.Module):
 
     @torch.no_grad()
     def start_at(self, logit: float) -> None:
-        """Begin at this constant."""
         self.user_bias.bias.fill_(logit)
 
     def terms(self, item: Float[Tensor, "B R Di"], user: Float[Tensor, "B Du"]) -> ValueTerms:

@@ -41,7 +41,6 @@ class RewardMember(nn.Module):
 
     @torch.no_grad()
     def start_at(self, logit: float) -> None:
-        """Begin at this constant."""
         self.out.bias.fill_(logit)
 
 
@@ -89,7 +88,6 @@ class SetReward(RewardMember):
         self.end_with(config, D + 1)
 
     def forward(self, batch: TensorBatch, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S"]:
-        """Logits of cards of any size."""
         B, S, K = cards.shape
         real = cards >= 0
         item = self.vectors.on_cards(batch, cards)  # B S K E

@@ -31,11 +31,9 @@ class Widening:
 
     @classmethod
     def of(cls, train: Logs) -> Widening:
-        """As the log is."""
         return cls(train.vocabulary.columns, train.view.signal.whole_lists)
 
     def __call__(self, batch: Batch) -> Batch:
-        """The same requests, wider."""
         B, N = batch.item.shape
         own = [] if batch.item_features is None else [batch.item_features]
         item = [*own, *self._numbers(batch), *self._item_categories(batch)]
@@ -152,7 +150,6 @@ class Wide:
     widen: Widening
 
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
-        """One card per request."""
         return self.way.recommend(self.widen(batch))
 
 

@@ -66,12 +66,10 @@ class Logs:
 
     @property
     def card_size(self) -> int:
-        """The largest K of the folder."""
         return int(self.view.meta.K or 1)
 
     @property
     def num_candidates(self) -> int:
-        """The largest N of the folder."""
         return int(self.view.meta.N or 1)
 
     def clicked_places(self) -> Int[np.ndarray, "R"]:
@@ -90,7 +88,6 @@ class Logs:
         return replace(self, view=self.view.take(slice(num_rows)))
 
     def widened(self, widen: Callable[[Batch], Batch]) -> Logs:
-        """The same rows in wider batches."""
         return replace(self, widen=widen)
 
     def batches(

@@ -43,7 +43,6 @@ class ItemCounts:
 
 
 def count_items(train: Logs) -> ItemCounts:
-    """One pass over the log."""
     num_items = train.vocabulary.num_items
     clicked, shown, offered = (np.zeros(num_items) for _ in range(3))
     for batch in train.batches(4096):
@@ -153,7 +152,6 @@ class Column:
     column: int | None  # of `candidate_numbers`; None: the upstream score
 
     def __call__(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
-        """Each candidate's number."""
         held = batch.score if self.column is None else batch.candidate_numbers
         assert held is not None
         values = (held if self.column is None else held[..., self.column]).double()

@@ -63,7 +63,6 @@ class SwapSearch:
 
     @torch.no_grad()
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
-        """One card per request."""
         asked = TensorBatch.of(batch)
         feasible = Feasible.of(asked)
         ends = []
@@ -83,7 +82,6 @@ class Exhaustive:
 
     @torch.no_grad()
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
-        """One card per request, ascending positions."""
         return self._best(TensorBatch.of(batch)).numpy()
 
     def _best(self, batch: TensorBatch) -> Int[Tensor, "B K"]:

@@ -40,7 +40,6 @@ class FoldCounts:
 
     @classmethod
     def of(cls, train: Logs) -> FoldCounts:
-        """One pass over the log."""
         num_items = train.vocabulary.num_items
         clicked, shown = np.zeros((FOLDS, num_items)), np.zeros((FOLDS, num_items))
         row = 0
@@ -128,7 +127,6 @@ class Trees:
     counts: FoldCounts
 
     def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
-        """The trees' score of each candidate."""
         features = described(batch.arrays(), self.counts)
         scores = self.booster.predict(features.reshape(-1, features.shape[-1]), num_threads=1)
         return torch.from_numpy(np.asarray(scores, np.float64).reshape(batch.item.shape))
@@ -178,7 +176,6 @@ class Dot:
     item: Float32[np.ndarray, "I r"]
 
     def __call__(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
-        """<p_u, q_i> of all candidates."""
         user, item = self.user[batch.user.numpy()], self.item[batch.item.numpy()]
         return torch.from_numpy(np.einsum("br,bnr->bn", user, item, dtype=np.float64))
 

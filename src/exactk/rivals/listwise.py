@@ -36,7 +36,6 @@ class FirstList(nn.Module):
         self.out = nn.Linear(WIDTH, 1)
 
     def forward(self, nodes: Float[Tensor, "B N D"]) -> Float[Tensor, "B N"]:
-        """First scores."""
         scores: Tensor = self.out(nodes).squeeze(-1)
         return scores
 
@@ -59,7 +58,6 @@ class ListNetwork(nn.Module, ABC):
         """Final scores, and the first ones where a list was made of them (they are trained too)."""
 
     def forward(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
-        """Final scores."""
         return self.scores(batch)[0]
 
 

@@ -44,7 +44,6 @@ class DeepRank(nn.Module):
         initialise(self, generator)
 
     def forward(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
-        """A logit for each candidate."""
         scores: Tensor = self.out(self.hidden(self.inputs(batch))).squeeze(-1)
         return scores
 
@@ -104,7 +103,6 @@ class LinearWorth(nn.Module):
         self.right = nn.Parameter(0.01 * torch.randn(item_size, rank, generator=generator))
 
     def forward(self, batch: TensorBatch) -> Float[Tensor, "B N"]:
-        """The worth of every candidate."""
         assert batch.item_features is not None
         worth: Tensor = batch.item_features @ self.item
         if batch.user_features is None:

@@ -60,7 +60,6 @@ class MaximalMarginalRelevance(Steps[Nearest]):
         return Nearest(torch.full_like(self.relevance, -torch.inf).unsqueeze(1).expand(-1, num_rows, -1))
 
     def step(self, state: Nearest) -> Float[Tensor, "B S N"]:
-        """Marginal relevance of every candidate."""
         likeness = state.likeness.masked_fill(state.likeness.isneginf(), 0.0)
         return self.trade_off * self.relevance.unsqueeze(1) - (1 - self.trade_off) * likeness
 
@@ -109,7 +108,6 @@ class DeterminantalGreedy(Steps[Cholesky]):
         return torch.where(left > EXHAUSTED, state.residual.clamp(min=1e-300).log(), spent)
 
     def advance(self, state: Cholesky, position: Int[Tensor, "B S"]) -> Cholesky:
-        """One more row of the factor."""
         at = position.clamp(min=0)
         request = torch.arange(len(at), device=at.device).unsqueeze(1)
         row = torch.arange(at.shape[1], device=at.device).unsqueeze(0)
@@ -159,7 +157,6 @@ class Greedy:
     scorer: Scorer
 
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
-        """One card per request."""
         asked = TensorBatch.of(batch)
         return greedy_by_weight(untied(self.scorer(asked), asked), Feasible.of(asked)).numpy()
 
@@ -171,7 +168,6 @@ class Exact:
     scorer: Scorer
 
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
-        """One card per request."""
         asked = TensorBatch.of(batch)
         return exact(asked, untied(self.scorer(asked), asked)).cards.numpy()
 
@@ -185,7 +181,6 @@ class Diverse:
     steps: Callable[[Float[Tensor, "B N"], Float[Tensor, "B N N"]], Steps[Any]]  # of relevance and similarity
 
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
-        """One card per request."""
         asked = TensorBatch.of(batch)
         relevance = unit_range(untied(self.scorer(asked), asked), asked.present)
         return greedy(self.steps(relevance, similarity_of(self.likeness(asked))), Feasible.of(asked)).numpy()

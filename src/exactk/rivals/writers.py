@@ -55,7 +55,6 @@ class Seq2Slate(nn.Module):
         return self.pointer.encode(placed, batch.present), first
 
     def steps(self, batch: TensorBatch) -> PointerSteps:
-        """Bound to a batch."""
         return PointerSteps(self.pointer, self.encode(batch)[0])
 
     @torch.no_grad()
@@ -119,7 +118,6 @@ class SlateFlow(nn.Module):
         initialise(self, generator)
 
     def steps(self, batch: TensorBatch) -> FlowSteps:
-        """Bound to a batch."""
         return FlowSteps(self, self.inputs(batch))
 
     def log_flow(self, nodes: Float[Tensor, "B N D"], batch: TensorBatch) -> Float[Tensor, "B"]:
@@ -161,12 +159,10 @@ class FlowSteps:
     nodes: Float[Tensor, "B N D"]
 
     def start(self, num_rows: int) -> PartialSet:
-        """The empty set."""
         B, _, D = self.nodes.shape
         return PartialSet(self.nodes.new_zeros(B, num_rows, D), self.nodes.new_zeros(B, num_rows, 1))
 
     def step(self, state: PartialSet) -> Float[Tensor, "B S N"]:
-        """Raw scores of adding each item to the set."""
         net = self.network
         about = (net.from_total(state.total) + net.from_size(state.size)).unsqueeze(2)  # B S 1 D
         together = net.from_product(self.nodes.unsqueeze(1) * state.total.unsqueeze(2))  # B S N D
@@ -175,7 +171,6 @@ class FlowSteps:
         return scores
 
     def advance(self, state: PartialSet, position: Int[Tensor, "B S"]) -> PartialSet:
-        """The set with one more item."""
         return PartialSet(state.total + rows_of(self.nodes, position.clamp(min=0)), state.size + 1)
 
     def replay(self, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
@@ -197,7 +192,6 @@ class FlowSlate:
 
     @torch.no_grad()
     def recommend(self, batch: Batch) -> Int[np.ndarray, "B K"]:
-        """One card per request."""
         return self.most_valuable(TensorBatch.of(batch))[0].numpy()
 
     @torch.no_grad()

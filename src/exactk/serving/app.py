@@ -41,7 +41,6 @@ class Fronted(FastAPI):
         await (self.front if scope["type"] == "http" else self.behind)(scope, receive, send)
 
     async def behind(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The framework itself."""
         await super().__call__(scope, receive, send)
 
 

@@ -84,7 +84,6 @@ class Settings(Section):
                 )
 
     def to_json(self) -> str:
-        """One line for the environment of a worker."""
         return json.dumps({k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()})
 
     @classmethod

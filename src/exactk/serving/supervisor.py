@@ -76,7 +76,6 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has served at all."""
         return self.seen > 0
 
     def look(self, seconds: float) -> None:

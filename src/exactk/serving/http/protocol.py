@@ -51,7 +51,6 @@ class Parser(httptools.HttpRequestParser):
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def feed_data(self, data: Any) -> None:
-        """Hand over bytes."""
         try:
             super().feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -139,12 +138,10 @@ class GuardedProtocol(HttpToolsProtocol):
         return b"".join((start, *lines, b"\r\n"))
 
     def pause_writing(self) -> None:
-        """The client does not read what it asked for."""
         self._unread_since = self.loop.time()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """It reads again."""
         self._unread_since = None
         super().resume_writing()
 
@@ -231,7 +228,6 @@ class FastPathProtocol(GuardedProtocol):
             self._in_head = False
 
     def on_message_complete(self) -> None:
-        """The body is whole."""
         super().on_message_complete()
         if self._held is not None:
             self._answer(*self._let_go())

@@ -33,9 +33,10 @@ WIRE_RULES = (
     "allowed", "at_most", "count", "distinct", "forbid", "minimum_distance", "minimum_gap", "prefer", "share", "slots",
     "title_distance", "total", "variety",
 )  # fmt: skip
-
-
-LARGE_BODY = 64 << 10
+LARGE_BODY = 64 << 10  # read beside the event loop
+LARGEST_WHOLE = 2**53  # beyond it JSON loses digits
+LARGEST_FEATURE = 1e30  # squares of sums of such numbers overflow the single precision that models compute in
+LONGEST_VECTOR = 4096
 
 
 async def read(request: HttpRequest, body: type[B]) -> B:
@@ -61,16 +62,14 @@ def check_within_limits(found: BaseModel, settings: Settings) -> None:
     """Items, rules and features of a body, where it has them."""
     for name in ("items", "candidates"):
         check_items(getattr(found, name, None) or (), settings, name)
-    rules = getattr(found, "constraints", None) or ()
-    check_rules(
-        [getattr(rule, "rule", rule) for rule in rules], settings
-    )  # the page sends rules with a switch
+    for number, rule in enumerate(getattr(found, "constraints", None) or ()):
+        # The page sends rules with a switch.
+        check_value(getattr(rule, "rule", rule), f"constraints/{number}", settings)
     check_features(getattr(found, "user_features", None), "user_features")
     check_context(getattr(found, "context", None), settings)
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """A JSON answer."""
     return as_response(as_json(value), status)
 
 
@@ -141,7 +140,7 @@ def _column(values: list[Any]) -> np.ndarray:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_WHOLE:
         raise InputError(f"the whole number {str(value)[:24]} is beyond 2^53, where JSON loses digits")
     if isinstance(value, dict):
         raise InputError("an attribute that a rule reads must be a text, a number or a list of numbers")
@@ -163,11 +162,6 @@ class Clock:
     def ms(self) -> float:
         """Rounded to a microsecond."""
         return round((perf_counter() - self.started) * 1000, 3)
-
-
-LARGEST_WHOLE = 2**53  # beyond it JSON loses digits
-LARGEST_FEATURE = 1e30  # squares of sums of such numbers overflow the single precision that models compute in
-LONGEST_VECTOR = 4096
 
 
 def check_lists(body: bytes, limits: Settings) -> None:
@@ -206,12 +200,6 @@ def check_context(context: Mapping[str, Any] | None, limits: Settings) -> None:
         )
     if context:
         check_value(context, "context", limits, LONGEST_VECTOR)
-
-
-def check_rules(rules: Sequence[Any] | None, limits: Settings) -> None:
-    """Refuse settings of rules that are no plain values of a sensible size."""
-    for number, rule in enumerate(rules or ()):
-        check_value(rule, f"constraints/{number}", limits)
 
 
 def check_features(features: Any, place: str) -> None:

@@ -112,7 +112,6 @@ def collect(
 
 
 def _read(folder: Path, feedback: pa.Table, served: TrainedModel | None) -> _Seen:
-    """A first look at all impressions."""
     seen = _Seen()
     answered = pc.unique(feedback["request_id"])
     of_user = frozenset() if served is None else frozenset(served.vocabulary.columns.columns.user.names)

@@ -109,7 +109,6 @@ class ImpressionLog:
         self._clicked: dict[str, None] = {}
 
     def shown(self, shown: Impression) -> Future[None] | None:
-        """Keep one impression."""
         kinds = set(map(type, shown.candidates))
         texts = kinds == {str}  # the usual case: nothing to rewrite
         moment = moment_of(shown.request_id)

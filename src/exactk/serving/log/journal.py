@@ -210,7 +210,6 @@ class _File:
         return time.monotonic() - self._born
 
     def append(self, data: bytes) -> None:
-        """Hand data to the system."""
         try:
             done = 0
             while done < len(data):

@@ -111,9 +111,7 @@ async def _card(service: Service, asked: CardRequest, clock: Clock) -> dict[str,
         service.metrics.fallbacks.labels(found.method).inc()
     service.metrics.cards[arm].inc()
     if service.log is not None:
-        row, items = _log(service.log, request_id, question, found)
-        if row is not None or items is not None:
-            await service.kept(question.deadline, row, items)
+        await service.kept(question.deadline, *_log(service.log, request_id, question, found))
     is_cut_short = found.fallback or found.method == "exact, stopped"
     return {
         "request_id": request_id,

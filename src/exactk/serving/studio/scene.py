@@ -54,7 +54,6 @@ class Scene:
 
     @property
     def card_size(self) -> int:
-        """Items on the card."""
         return int(self.requests.card_size[0])
 
     @property

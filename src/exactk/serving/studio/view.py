@@ -100,10 +100,10 @@ def _given(asked: ViewRequest) -> Weights:
         raise InputError("there is no model here to score with")
     N, given = len(asked.items), asked.scores
     if given is None:
-        given = [item.get("score", 0.0) for item in asked.items]
-        if not all(isinstance(score, int | float) and abs(score) < 1e15 for score in given):
+        held = [item.get("score", 0.0) for item in asked.items]
+        if not all(isinstance(score, int | float) and abs(score) < 1e15 for score in held):
             raise InputError("each item needs a number as its score, or the request a list of scores")
-        given = [float(score) for score in given]
+        given = [float(score) for score in held]
     if len(given) != N:
         raise InputError(f"there are {N} items and {len(given)} scores; each item needs one")
     return Weights(*weights_of(given, asked.pair_scores))
