@@ -428,6 +428,19 @@ def test_a_fitted_recommender_is_judged_beside_the_others(log: Dataset, tmp_path
     assert found.row("yours").precision == found.row("random").precision
 
 
+def test_the_logged_policy_wins_nothing_where_only_its_own_cards_could_be_clicked(
+    log: Dataset, tmp_path: Path
+) -> None:
+    found = compare(
+        log, ["random", "popularity", "logged-policy"], out=tmp_path, budget=TINY, jobs=1, tell=lambda _: None
+    )
+    shown = found.row("logged policy")
+    assert shown.precision is not None
+    assert (shown.kind, shown.precision.estimate) == ("probe", 1.0)
+    assert found.strongest_rival != "logged policy"
+    assert not any("logged policy" in said or said.startswith("Beware") for said in verdict(found))
+
+
 def test_fitted_recommenders_alone_need_no_training(log: Dataset) -> None:
     train, _, test = log.split()
     found = compare(test, baselines(train, ["random", "popularity"], TINY), tell=lambda _: None)

@@ -33,7 +33,7 @@ from exactk.rivals import RIVALS
 from exactk.rivals.contract import QUICK, Budget, CardPicker, Logs
 from exactk.tensors import TensorBatch
 
-PROBES = ("least-seen",)  # shown to expose leaks, never counted as a way to serve anybody
+PROBES = ("least-seen",)  # shown to expose leaks, never counted as a way to serve anybody; see `compare`, too
 QUICK_METHODS = (
     "random", "popularity", "least-seen", "mf-softmax", "lambdarank", "deeprank", "listwise-mhsa", "set-value",
     *(name for name in OURS if name not in VARIANTS),
@@ -151,6 +151,8 @@ def compare(
         older = sorted({job.name for job in work if job.path.exists() and not job.finished()})
         entries = [*_entries(work, seeds), *(_judged_entry(one, test) for one in existing)]
         truth = TrueValues.of(test)
+        if truth is None and not test.signal.whole_lists:  # the card it shows is the one that holds the click
+            entries = [replace(e, kind="probe") if e.method == "logged-policy" else e for e in entries]
         logged = _logged(Logs(test, train.vocabulary()), entries)
         clicks = second_judge(valid, test)
         if clicks is not None:

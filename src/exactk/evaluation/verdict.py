@@ -101,7 +101,9 @@ def _simple(found: Comparison) -> list[str]:
 
 
 def _leak(found: Comparison) -> list[str]:
-    probe = next((row for row in found.rows if row.kind == "probe" and row.precision is not None), None)
+    probe = next(
+        (row for row in found.rows if row.method == "least-seen" and row.precision is not None), None
+    )
     chance = next((row for row in found.rows if row.way == "random" and row.precision is not None), None)
     if probe is None or chance is None or probe.precision is None or chance.precision is None:
         return []
