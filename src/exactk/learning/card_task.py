@@ -37,6 +37,7 @@ FEWEST_STEPS = 1000  # of a whole training: a small log is read in smaller batch
 SMALLEST_BATCH = 8
 SCALES_FROM = 4096  # requests of train; fewer where lists are long
 SCALES_FROM_PAIRS = 2**24
+MOST_READ = 64  # candidates of a list that a training step reads: what it takes grows with their square
 
 
 def shown_in(train: Dataset) -> ShownAs:
@@ -134,8 +135,21 @@ def losses_of(
     """The loss of every request under each member by itself."""
     if model.sizes.shown == "card":
         return torch.stack([_card_loss(batch, *part, choice) for part in model.on_cards(batch)])
+    if model.sizes.shown == "list" and model.training and batch.item.shape[1] > MOST_READ:
+        at = some_candidates(batch, MOST_READ, generator)
+        weights, present = list_weights(batch).gather(1, at), batch.present.gather(1, at)
+        return torch.stack(
+            [list_loss(v.node.float(), present, weights) for v in model.raw_values(batch, at)]
+        )
     parts = model.raw_values(batch)
     return torch.stack(_losses(model, batch, parts, parts, generator))
+
+
+def some_candidates(batch: TensorBatch, most: int, generator: Generator) -> Int[Tensor, "B R"]:
+    """Positions of what was clicked, then of others drawn at random; padding comes last."""
+    order = torch.rand(batch.present.shape, generator=generator).to(batch.present.device)
+    order = order.masked_fill(list_weights(batch) > 0, -1.0).masked_fill(~batch.present, 2.0)
+    return order.argsort(1)[:, :most]
 
 
 def mean_losses(

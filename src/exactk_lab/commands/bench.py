@@ -6,6 +6,7 @@ Each benchmark is a module of `exactk_lab.bench` with a `run`; this file only na
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -66,9 +67,8 @@ def emit_report(report: Report, as_json: bool, out: Path | None, command: str) -
     if as_json:
         emit_json(document)
         return
-    if report.rows:
-        columns = list(dict.fromkeys(key for row in report.rows for key in row))
-        emit_table(columns, [[row.get(column) for column in columns] for row in report.rows], report.name)
+    for columns, rows in itertools.groupby(report.rows, key=tuple):  # a table for rows of one kind
+        emit_table(columns, [[_cell(value) for value in row.values()] for row in rows], report.name)
     for goal in report.goals:
         described = goal.as_dict()
         emit(
@@ -76,6 +76,13 @@ def emit_report(report: Report, as_json: bool, out: Path | None, command: str) -
         )
     for note in report.notes:
         emit(note)
+
+
+def _cell(value: object) -> object:
+    """A spread in the width of a table."""
+    if isinstance(value, dict) and {"median", "p10", "p90"} <= value.keys():
+        return f"{value['median']:.4g} ({value['p10']:.4g} to {value['p90']:.4g})"
+    return value
 
 
 def _measured(module: str, quick: bool, published: Path | None) -> Report:
