@@ -128,3 +128,17 @@ def test_a_card_of_nothing_is_refused_once(scores: Path) -> None:
     done = run(scores, "-k", 0)
     assert done.exit_code == 2
     assert "equal to 1" in done.output
+
+
+def test_brackets_in_ids_are_letters_like_others(tmp_path: Path) -> None:
+    file = tmp_path / "brackets.csv"
+    file.write_text("item_id,score\n[/b],3\n[red]x,2\nc,1\n")
+    done = run(file, "-k", 2)
+    assert done.exit_code == 0
+    assert "[/b], [red]x" in done.stdout
+
+
+def test_a_table_that_goes_to_a_file_is_as_wide_as_it_needs_to_be(tmp_path: Path) -> None:
+    file, ids = tmp_path / "wide.csv", [f"an-item-with-a-long-name-{n}" for n in range(8)]
+    file.write_text("item_id,score\n" + "".join(f"{name},1\n" for name in ids))
+    assert ", ".join(ids) in run(file, "-k", 8).stdout

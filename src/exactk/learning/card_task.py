@@ -138,9 +138,7 @@ def losses_of(
     if model.sizes.shown == "list" and model.training and batch.item.shape[1] > MOST_READ:
         at = some_candidates(batch, MOST_READ, generator)
         weights, present = list_weights(batch).gather(1, at), batch.present.gather(1, at)
-        return torch.stack(
-            [list_loss(v.node.float(), present, weights) for v in model.raw_values(batch, at)]
-        )
+        return torch.stack([list_loss(v.node.float(), present, weights) for v in model.raw_values(batch, at)])
     parts = model.raw_values(batch)
     return torch.stack(_losses(model, batch, parts, parts, generator))
 

@@ -54,6 +54,7 @@ PIECES = [
     b"NaN",
     b"\xe9",
     b"PAR1",
+    b"[/b]",
 ]
 
 
