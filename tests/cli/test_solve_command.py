@@ -138,7 +138,10 @@ def test_brackets_in_ids_are_letters_like_others(tmp_path: Path) -> None:
     assert "[/b], [red]x" in done.stdout
 
 
-def test_a_table_that_goes_to_a_file_is_as_wide_as_it_needs_to_be(tmp_path: Path) -> None:
+def test_a_table_that_goes_to_a_file_is_as_wide_as_it_needs_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     file, ids = tmp_path / "wide.csv", [f"an-item-with-a-long-name-{n}" for n in range(8)]
     file.write_text("item_id,score\n" + "".join(f"{name},1\n" for name in ids))
     assert ", ".join(ids) in run(file, "-k", 8).stdout

@@ -112,7 +112,7 @@ def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: 
     for row in rows:
         table.add_row(*(cell if isinstance(cell, str) else _figure(cell) for cell in row))
     console = Console(file=sys.stdout, markup=False)  # a cell may hold [brackets]
-    if not console.is_terminal:  # a file or a pipe has no edge at which columns would be cut
+    if not (console.is_terminal or "COLUMNS" in os.environ):  # a file or a pipe has no edge that cuts columns
         console.width = max(
             console.width, console.measure(table, options=console.options.update(width=10_000)).maximum
         )
