@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Generator
 
-from column_batches import N, all_terms, batch_with_columns
-from exactk.learning import parts
-from exactk.learning.card_task import losses_of, mean_losses
+from column_batches import CONFIG, N, all_terms, batch_with_columns
+from exactk.learning import card_task, parts
+from exactk.learning.card_task import losses_of, mean_losses, some_candidates
 from exactk.learning.parts import in_parts, shortened
 from exactk.tensors import TensorBatch
 
@@ -72,3 +72,27 @@ def test_validation_in_parts_is_validation() -> None:
     whole = mean_losses(model, batch, 1.0, Generator())
     split = [mean_losses(model, part, 1.0, Generator()) for part in in_parts(batch, most=N * N)]
     torch.testing.assert_close(torch.cat(split).sort().values, whole.sort().values)
+
+
+def test_what_was_clicked_is_read_first_then_others_of_the_list_and_padding_last() -> None:
+    batch = replace(lists_of(3, N, 4), clicks=torch.eye(N)[[1, 5, 0]] + torch.eye(N)[[2, 5, 0]])
+    drawn = [some_candidates(batch, 4, Generator().manual_seed(seed)) for seed in range(40)]
+    assert {frozenset(at[0, :2].tolist()) for at in drawn} == {frozenset({1, 2})}
+    assert {int(at[0, 2]) for at in drawn} == {0}
+    assert {int(at[1, 0]) for at in drawn} == {5}
+    assert {place for at in drawn for place in at[1, 1:].tolist()} == set(range(N)) - {5}
+    assert all(set(at[2].tolist()) == {0, 1, 2, 3} for at in drawn)
+
+
+def test_of_a_long_list_a_step_reads_some_and_validation_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    calm = replace(CONFIG, dropout=0.0, hidden_share=0.0)
+    model = all_terms("list", calm).train()
+    batch = replace(lists_of(N, N), clicks=torch.eye(2, N))
+    whole = losses_of(model, batch, 1.0, Generator())
+    monkeypatch.setattr(card_task, "MOST_READ", 2)
+    losses = losses_of(model, batch, 1.0, Generator().manual_seed(3))
+    at = some_candidates(batch, 2, Generator().manual_seed(3))
+    nodes = torch.stack([values.node for values in model.raw_values(batch, at)])
+    torch.testing.assert_close(losses, -(nodes[..., 0] - nodes[..., 1]).sigmoid().log())
+    assert (losses < whole).all()
+    torch.testing.assert_close(losses_of(model.eval(), batch, 1.0, Generator()), whole)
