@@ -56,6 +56,12 @@ def beat_then_hang(config: uvicorn.Config, sockets: list[socket.socket], pulse: 
     time.sleep(600)
 
 
+def beat_once_allowed(config: uvicorn.Config, sockets: list[socket.socket], pulse: Any) -> None:
+    """Not ready before there is a mark."""
+    until(Path(os.environ["MARK"]).exists)
+    beat(config, sockets, pulse)
+
+
 def hang(config: uvicorn.Config, sockets: list[socket.socket], pulse: Any) -> None:
     """Deaf to everything from the start."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -93,6 +99,18 @@ def supervised(target: Any, **more: Any) -> Iterator[tuple[Supervisor, threading
 
 def pids(supervisor: Supervisor) -> list[int | None]:
     return [worker.process.pid for worker in list(supervisor.workers) if worker.is_ready]
+
+
+def test_the_first_worker_comes_alone_and_the_others_once_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MARK", str(tmp_path / "mark"))
+    with supervised(beat_once_allowed, count=3) as (supervisor, _):
+        until(lambda: len(supervisor.workers) == 1)
+        time.sleep(0.5)
+        assert len(supervisor.workers) == 1
+        (tmp_path / "mark").touch()
+        until(lambda: len(pids(supervisor)) == 3)
 
 
 def test_a_dead_worker_is_replaced_at_once() -> None:

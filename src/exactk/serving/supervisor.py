@@ -134,8 +134,12 @@ class Supervisor:
             self._end()
 
     def _fill(self) -> None:
-        """Start what is missing; after a failure at the start, not at once."""
-        while len(self.workers) < self.count and time.monotonic() >= self._not_before:
+        """Start what is missing; after a failure at the start, not at once.
+
+        The very first comes alone: what it compiles, the others find on the disk.
+        """
+        wanted = self.count if self._ever_ready else 1
+        while len(self.workers) < wanted and time.monotonic() >= self._not_before:
             pulse = SPAWN.RawValue("L", 0)
             process = SPAWN.Process(target=self.target, args=(self.config, self.sockets, pulse))
             process.start()
