@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -346,6 +347,10 @@ def test_mistakes_are_named() -> None:
         recommender.recommend("u1", CANDIDATES, 3, include=["i99"])
     with pytest.raises(InputError, match="must be item ids, mappings with an item_id, or a frame"):
         recommender.recommend("u1", "i1", 1)
+    with pytest.raises(InputError, match=r"a list of exactk\.Request"):
+        recommender.recommend_many([{"user_id": "u1", "candidates": CANDIDATES}])
+    with pytest.raises(DataError, match="a column more than once: 'item_id' 2 times"):
+        recommender.recommend_many(pd.DataFrame([["i1", "i2"]], columns=["item_id", "item_id"]))
     with pytest.raises(ConfigError, match="unknown preset 'bst'; did you mean best"):
         Recommender("bst")
     with pytest.raises(DataError, match="not a model folder"):

@@ -19,7 +19,7 @@ from exactk.data.dataset import Dataset
 from exactk.data.logs.files import frame_columns, is_frame
 from exactk.data.logs.request_rows import AskedColumns, requests_of_frame
 from exactk.data.requests.catalogue import Catalogue
-from exactk.data.requests.request import Request, read_candidates
+from exactk.data.requests.request import Request, RequestTable, read_candidates
 from exactk.data.rolling import RollingCounts
 from exactk.engine.answers import Asking, answers, cards_table, in_the_library_of, named_error
 from exactk.engine.decide import Decider, Decision, decider_of
@@ -163,7 +163,8 @@ class Recommender:
             raise InputError(
                 f"candidates must be item ids, mappings with an item_id, or a frame, got {candidates!r:.80}"
             )
-        ids, attributes = read_candidates(candidates)
+        listed = candidates.tolist() if hasattr(candidates, "tolist") else candidates  # an array, a tensor
+        ids, attributes = read_candidates(listed)
         return Request(None, ids, 0, attributes=attributes)
 
     def _asked(self, constraints: Rules) -> AskedColumns:
@@ -232,6 +233,7 @@ class Recommender:
             fitted.builder, self.decider, fitted.calibration, rules, relax, explain, prove_seconds
         )
         if not is_frame(requests):
+            _check_requests(requests)
             return answers(replace(asking, raises=infeasible == "raise"), requests)
         if explain:
             raise InputError("a frame has no place for reasons; ask for them request by request")
@@ -314,6 +316,17 @@ class Recommender:
         if self.constraints is None or self.constraints == data.constraints:
             return data
         return data.constrained(self.constraints)
+
+
+def _check_requests(requests: Any) -> None:
+    """Refuse what is no list of requests: rows of plain mappings, a generator, a path."""
+    if isinstance(requests, RequestTable):
+        return
+    if not isinstance(requests, Sequence) or not all(isinstance(one, Request) for one in requests):
+        raise InputError(
+            "requests must be a list of exactk.Request (of mappings: Request.from_dict), or a frame, "
+            f"got {requests!r:.80}"
+        )
 
 
 def card_figures(cards: Int[np.ndarray, "B K"], batch: Batch) -> dict[str, np.ndarray]:

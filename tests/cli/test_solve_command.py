@@ -130,12 +130,12 @@ def test_a_card_of_nothing_is_refused_once(scores: Path) -> None:
     assert "equal to 1" in done.output
 
 
-def test_brackets_in_ids_are_letters_like_others(tmp_path: Path) -> None:
+def test_brackets_and_colons_in_ids_are_letters_like_others(tmp_path: Path) -> None:
     file = tmp_path / "brackets.csv"
-    file.write_text("item_id,score\n[/b],3\n[red]x,2\nc,1\n")
-    done = run(file, "-k", 2)
+    file.write_text("item_id,score\n[/b],3\n[red]x,2\n:smile:,1\n")
+    done = run(file, "-k", 3)
     assert done.exit_code == 0
-    assert "[/b], [red]x" in done.stdout
+    assert "[/b], [red]x, :smile:" in done.stdout
 
 
 def test_a_table_that_goes_to_a_file_is_as_wide_as_it_needs_to_be(

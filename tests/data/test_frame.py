@@ -471,6 +471,9 @@ def test_a_column_named_twice_and_a_file_without_rows_are_refused(tmp_path: Path
     (tmp_path / "twice.csv").write_text("user_id,item_id,item_id\nu,1,2\n")
     with pytest.raises(DataError, match="there are 2 columns 'item_id'"):
         build_frame(tmp_path / "log", tmp_path / "twice.csv")
+    twice = pd.DataFrame([["u", 1, 2]], columns=["user_id", "item_id", "item_id"])
+    with pytest.raises(DataError, match="a column more than once: 'item_id' 2 times"):
+        build_frame(tmp_path / "log", twice)
     for name, content in (("empty.jsonl", ""), ("header.csv", "user_id,item_id\n")):
         (tmp_path / name).write_text(content)
         with pytest.raises(DataError, match="holds no rows|not one of 0 rows"):
@@ -524,3 +527,13 @@ def test_lists_that_are_all_empty_are_dropped_whatever_ids_the_cards_have(tmp_pa
                       "clicked_item": [1, None]})  # fmt: skip
     with pytest.raises(DataError, match=r"not one of 2 rows could be used: there are no candidates \(2\)"):
         build_frame(tmp_path / "data", table)
+
+
+def test_columns_of_half_floats_and_sparse_ones(tmp_path: Path) -> None:
+    """Arrow compares half floats with nothing; sparse columns of pandas it does not take."""
+    rows = pd.DataFrame(long_rows(random_impressions(8, 1)))
+    rows["clicked"] = rows["clicked"].astype("float16")
+    assert len(from_frame(rows, path=tmp_path / "log")) == 8
+    rows["price"] = pd.arrays.SparseArray(np.zeros(len(rows)))
+    with pytest.raises(DataError, match="one that Arrow lacks: Sparse pandas data"):
+        from_frame(rows, path=tmp_path / "log")

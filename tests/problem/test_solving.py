@@ -13,6 +13,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -324,6 +325,28 @@ def test_after_relaxing_reasons_hold_under_the_rules_that_are_left() -> None:
     assert card.reasons[0].cost == 1.0
 
 
+def test_tensors_arrow_arrays_and_frames_are_columns_and_matrices() -> None:
+    scores: Any = torch.tensor([0.9, 0.8, 0.5, 0.4])
+    brands, pairs = torch.tensor([1, 1, 2, 3]), np.zeros((4, 4))
+    pairs[0, 3] = pairs[3, 0] = 1.0
+    for brand in (brands, brands.float().requires_grad_(), pa.array(brands.tolist())):
+        assert solve(ITEMS["score"], 2, items={"brand": brand}, constraints=Distinct("brand")).items == (0, 2)
+    matrices: list[Any] = [torch.tensor(pairs), pd.DataFrame(pairs), pl.DataFrame(pairs)]
+    for matrix in matrices:
+        assert solve([0.9, 0.8, 0.5, 0.4], 2, matrix).items == (0, 3)
+    last: Any = torch.tensor([3])
+    for tensor in (scores, scores.bfloat16(), scores.clone().requires_grad_()):
+        assert solve(tensor, 2, include=last).items == (0, 3)
+
+
+def test_what_is_masked_is_missing_in_columns_and_matrices() -> None:
+    brand = np.ma.masked_array([1, 1, 2, 3], [False, True, False, False])
+    with pytest.raises(InputError, match='item 1 has no "brand"'):
+        solve([0.9, 0.8, 0.5, 0.4], 2, items={"brand": brand}, constraints=Distinct("brand"))
+    with pytest.raises(InputError, match=r"pair_scores\[0, 1\] is nan"):
+        solve([1.0, 2.0], 2, np.ma.masked_equal(np.ones((2, 2)), 1.0))
+
+
 # Refusals
 
 
@@ -336,6 +359,8 @@ def test_after_relaxing_reasons_hold_under_the_rules_that_are_left() -> None:
         ({"scores": [[1.0, 2.0], [1.0]]}, "ragged: rows have 1 to 2 entries"),
         ({"scores": []}, "no candidates"),
         ({"scores": [[], []]}, "no candidates"),
+        ({"scores": [1.0, [2.0, 3.0]]}, "must be a list or an array of numbers"),
+        ({"scores": {1: 1.0, 2: 2.0}.values()}, "must be a list or an array of numbers"),
         ({"scores": ["1.0", "2.0"]}, "score at [0] is not a number: '1.0'"),
         ({"scores": [1.0, object()]}, "score at [1] is not a number"),
         ({"scores": 3.0}, "must be a sequence of numbers"),

@@ -111,7 +111,7 @@ def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: 
     table = Table(*columns, title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for row in rows:
         table.add_row(*(cell if isinstance(cell, str) else _figure(cell) for cell in row))
-    console = Console(file=sys.stdout, markup=False)  # a cell may hold [brackets]
+    console = Console(file=sys.stdout, markup=False, emoji=False)  # a cell may hold [brackets] and :words:
     if not (console.is_terminal or "COLUMNS" in os.environ):  # a file or a pipe has no edge that cuts columns
         console.width = max(
             console.width, console.measure(table, options=console.options.update(width=10_000)).maximum

@@ -60,6 +60,9 @@ def table_of(items: Any, fields: Sequence[str] | None, score_column: str | None)
 
         try:
             frame = nw.from_native(items, eager_only=True)
+        except nw.exceptions.DuplicateError as error:
+            twice = str(error).rpartition("- ")[2]
+            raise InputError(f"items have a column more than once: {twice}; rename or drop one") from None
         except TypeError:
             raise InputError(
                 f"items must be a frame, columns by name or a list of rows, got {type(items).__name__}"
@@ -81,11 +84,20 @@ def _series(series: Any) -> Any:
 
 def array_of(values: Any) -> np.ndarray:
     """An array of numbers where they are that, else of Python objects, never one type for a mixture."""
-    if isinstance(values, np.ndarray):
+    if isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray):
         return values
+    if hasattr(values, "to_numpy") and len(getattr(values, "shape", ())) == 2:  # a frame as a matrix
+        return np.asarray(values.to_numpy())
+    if hasattr(
+        values, "tolist"
+    ):  # what is masked as None; elements of tensors and Arrow arrays are no plain values
+        values = values.tolist()
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
         raise InputError(f"a column, or a matrix, must be a sequence of values, got {values!r:.80}")
-    listed = list(values)
+    try:
+        listed = list(values)
+    except TypeError as error:
+        raise InputError(f"a column, or a matrix, must be a sequence of values: {error}") from None
     if listed and all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed):
         numbers = np.array(listed)
         whole = all(isinstance(value, int | np.integer) for value in listed)

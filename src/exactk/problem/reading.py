@@ -111,18 +111,8 @@ def _scores(scores: Any) -> Float64[np.ndarray, "..."]:
     unordered = isinstance(scores, str | bytes | Mapping | set | frozenset)
     if unordered or not hasattr(scores, "__len__") or (isinstance(scores, np.ndarray) and scores.ndim == 0):
         raise InputError(f"scores must be a sequence of numbers, one for each candidate, got {scores!r:.80}")
-    try:
-        given = np.asarray(scores)
-    except ValueError:
-        given = np.empty(0, object)
+    given = _array_of_scores(scores)
     if given.dtype.kind not in "fiub":
-        rows = [] if isinstance(scores, np.ndarray) else scores
-        lengths = {len(row) for row in rows if isinstance(row, Sequence | np.ndarray)}
-        if len(lengths) > 1:
-            raise InputError(
-                f"scores are ragged: rows have {min(lengths)} to {max(lengths)} entries; give [B, N], "
-                "or a frame with a request_id column"
-            )
         given = _numbers(given)
     if isinstance(scores, np.ma.MaskedArray):  # what is masked is missing, whatever number lies below
         given = np.where(np.ma.getmaskarray(scores), np.nan, given)
@@ -131,6 +121,25 @@ def _scores(scores: Any) -> Float64[np.ndarray, "..."]:
     if given.size == 0:
         raise InputError(f"there are no candidates: scores have shape {given.shape}")
     return given.astype(np.float64)
+
+
+def _array_of_scores(scores: Any) -> np.ndarray:
+    """Scores as numpy reads them; a tensor that it refuses (with a gradient, of half size, on a GPU) by its values."""
+    try:
+        given = np.asarray(scores)
+    except (ValueError, TypeError, RuntimeError):
+        if hasattr(scores, "tolist"):
+            return np.asarray(scores.tolist())
+        lengths = {len(row) for row in scores if isinstance(row, Sequence | np.ndarray)}
+        if len(lengths) > 1:
+            raise InputError(
+                f"scores are ragged: rows have {min(lengths)} to {max(lengths)} entries; give [B, N], "
+                "or a frame with a request_id column"
+            ) from None
+        given = np.empty((), object)
+    if given.ndim == 0:
+        raise InputError(f"scores must be a list or an array of numbers, [N] or [B, N], got {scores!r:.80}")
+    return given
 
 
 def _numbers(given: np.ndarray) -> np.ndarray:
@@ -248,7 +257,8 @@ def wishes_of(wished: Any, word: str, asked: CandidateTable) -> list[list[Any]] 
 
     Ids excluded from all requests need not be candidates of every one of them, but of one at least.
     """
-    if isinstance(wished, str) or (wished is not None and not hasattr(wished, "__len__")):
+    listed = hasattr(wished, "__len__") and np.iterable(wished)
+    if isinstance(wished, str) or (wished is not None and not listed):
         raise InputError(f"{word} must be a list of item ids, got {wished!r:.80}")
     if wished is None or len(wished) == 0:
         return None

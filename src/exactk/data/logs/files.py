@@ -108,7 +108,9 @@ def _fields(column: pa.ChunkedArray) -> Iterator[tuple[str, pa.Array]]:
 
 
 def _usual_types(table: pa.Table) -> pa.Table:
-    """Universal ids, views of texts and texts written as bytes as texts, other extensions as what they are made of."""
+    """Universal ids, views of texts and texts written as bytes as texts, half floats as floats, other extensions as
+    what they are made of.
+    """
     for place, column in enumerate(table.schema):
         if isinstance(column.type, pa.UuidType):
             texts = [None if one is None else str(one) for one in table[place].to_pylist()]
@@ -121,6 +123,8 @@ def _usual_types(table: pa.Table) -> pa.Table:
                 table = table.set_column(place, column.name, table[place].cast(pa.string()))
         elif pa.types.is_string_view(column.type):
             table = table.set_column(place, column.name, table[place].cast(pa.string()))
+        elif pa.types.is_float16(column.type):  # which Arrow compares with nothing
+            table = table.set_column(place, column.name, table[place].cast(pa.float32()))
     return table
 
 
@@ -210,29 +214,42 @@ def is_frame(value: Any) -> bool:
         return False
     import narwhals as nw  # here and below: a service, which is asked for no frames, must not hold it
 
-    return isinstance(nw.from_native(value, pass_through=True), nw.DataFrame | nw.LazyFrame)
+    try:
+        return isinstance(nw.from_native(value, pass_through=True), nw.DataFrame | nw.LazyFrame)
+    except nw.exceptions.DuplicateError:  # refused, by its name, where the frame is read
+        return True
 
 
 def frame_columns(frame: Any) -> list[str]:
     """The names of its columns."""
-    import narwhals as nw
-
-    return list(nw.from_native(frame).collect_schema().names())
+    return list(_known(frame).collect_schema().names())
 
 
 def arrow_table(frame: Any) -> pa.Table:
     """Any eager or lazy frame narwhals knows, as an Arrow table."""
     import narwhals as nw
 
-    try:
-        known = nw.from_native(frame)
-    except (TypeError, UnicodeDecodeError) as error:
-        kind = type(frame).__name__
-        raise InputError(f"a pandas, polars or Arrow frame, or a path, is needed, got {kind}") from error
+    known = _known(frame)
     try:
         eager = known.collect() if isinstance(known, nw.LazyFrame) else known
         table: pa.Table = eager.to_arrow().replace_schema_metadata(None)
         refuse_twins(table.column_names, "the frame")
         return table
-    except (pa.ArrowException, OverflowError) as error:
-        raise DataError(f"the frame has a column of mixed types: {error}") from error
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise DataError(
+            f"the frame has a column of mixed types, or of one that Arrow lacks: {error}"
+        ) from error
+
+
+def _known(frame: Any) -> Any:
+    """The frame as narwhals holds it."""
+    import narwhals as nw
+
+    try:
+        return nw.from_native(frame)
+    except nw.exceptions.DuplicateError as error:
+        twice = str(error).rpartition("- ")[2]
+        raise DataError(f"the frame has a column more than once: {twice}; rename or drop one") from None
+    except (TypeError, UnicodeDecodeError) as error:
+        kind = type(frame).__name__
+        raise InputError(f"a pandas, polars or Arrow frame, or a path, is needed, got {kind}") from error

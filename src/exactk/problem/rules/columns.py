@@ -238,10 +238,8 @@ def _stacked(
     return dense
 
 
-def flat_ids(ids: Sequence[Any] | np.ndarray) -> list[Any]:
+def flat_ids(ids: Any) -> list[Any]:
     """Ids as plain Python values, so that numpy's 3 and Python's 3 are one id."""
-    return (
-        ids.tolist()
-        if isinstance(ids, np.ndarray)
-        else [v.item() if isinstance(v, np.generic) else v for v in ids]
-    )
+    if hasattr(ids, "tolist"):  # arrays, tensors, columns of frames
+        return list(ids.tolist())
+    return [v.item() if isinstance(v, np.generic) else v for v in ids]
