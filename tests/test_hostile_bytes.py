@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exactk.data.columns.roles import Columns
+from exactk.data.columns import Columns
 from exactk.data.logs.frame import build_frame
 from exactk.data.logs.request_rows import AskedColumns
 from exactk.errors import ExactKError

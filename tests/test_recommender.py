@@ -19,7 +19,7 @@ from card_logs import write_log
 from exactk.data.dataset import Dataset
 from exactk.data.requests.request import Request
 from exactk.data.table import Meta
-from exactk.data.world.world import World, world
+from exactk.data.world import World, world
 from exactk.errors import ConfigError, DataError, InfeasibleError, InputError
 from exactk.evaluation.judging import true_figures
 from exactk.learning.fit import fit

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from exactk.data.audit.audit import audit
+    from exactk.data.audit import audit
     from exactk.data.dataset import Dataset
     from exactk.data.logs.frame import from_frame
     from exactk.data.requests.request import Request
-    from exactk.data.world.world import World, world
+    from exactk.data.world import World, world
     from exactk.errors import (
         ConfigError,
         DataError,
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 # `exactk --help` need not wait for torch and numba.
 _ROOMS = {
     "exactk.settings.config": ["Config"],
-    "exactk.data.audit.audit": ["audit"],
+    "exactk.data.audit": ["audit"],
     "exactk.data.dataset": ["Dataset"],
     "exactk.data.logs.frame": ["from_frame"],
     "exactk.data.requests.request": ["Request"],
-    "exactk.data.world.world": ["World", "world"],
+    "exactk.data.world": ["World", "world"],
     "exactk.errors": [
         "ConfigError",
         "DataError",

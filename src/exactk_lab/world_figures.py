@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from exactk.data.world import Optimum, World, WorldRequests
 from exactk.data.world.log import DAYS, FIRST_DAY, moments, splits
 from exactk.data.world.recipe import CATEGORIES, WorldConfig, complement_table
 from exactk.data.world.titles import as_strings
-from exactk.data.world.world import Optimum, World, WorldRequests
 from exactk.data.world.writing import ITEM_FEATURES, USER_FEATURES, item_features, user_features
 from exactk.errors import MissingExtraError
 from exactk_lab.world_summary import any_cards, asked_and_shown, card_values, pair_optimum

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from exactk.data.world import World, WorldRequests
 from exactk.data.world.log import record, show, visitors
 from exactk.data.world.recipe import WorldConfig, stream
-from exactk.data.world.world import World, WorldRequests
 from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from exactk.data import Dataset
-from exactk.data.audit.audit import audit
+from exactk.data.audit import audit
 from exactk.data.audit.probes import _whole
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.frame import from_frame

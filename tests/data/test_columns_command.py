@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from exactk.data import Dataset
-from exactk.data.columns.roles import Columns
+from exactk.data.columns import Columns
 from exactk.data.sample import sample_log
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exactk.data.sources import movielens_files
-from exactk.data.sources.download import download, unpack
-from exactk.data.sources.movielens_files import fetch_movielens
+from exactk.data.sources import download, movielens, unpack
+from exactk.data.sources.movielens import fetch_movielens
 from exactk.data.sources.published import COMMIT, RELEASES, build_published
 from exactk.errors import DataError
 from web import Behaviour, serving
@@ -132,7 +131,7 @@ def test_movielens_is_fetched_checked_and_unpacked_once(
             DataError, match="not the file it should be"
         ):  # a made-up archive is not GroupLens's
             fetch_movielens("ml-100k", tmp_path / "cache", address)
-        monkeypatch.setitem(movielens_files.CHECKSUMS, "ml-100k", f"md5:{digest}")
+        monkeypatch.setitem(movielens.CHECKSUMS, "ml-100k", f"md5:{digest}")
         folder = fetch_movielens("ml-100k", tmp_path / "cache", address)
         asked = len(web.asked)
         assert fetch_movielens("ml-100k", tmp_path / "cache", address) == folder

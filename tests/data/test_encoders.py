@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from exactk.data.columns.roles import Columns
+from exactk.data.columns import Columns
 from exactk.data.logs.frame import from_frame
 from exactk.data.requests.builder import RequestBuilder
 from exactk.data.requests.catalogue import Catalogue

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactk.data import Dataset, Vocabulary
-from exactk.data.audit.audit import stats
-from exactk.data.columns.roles import ROLES, ROLLING, Columns, PairFeature
+from exactk.data.audit import stats
+from exactk.data.columns import ROLES, ROLLING, Columns, PairFeature
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.frame import build_frame, from_frame
 from exactk.data.sample import sample_log

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from exactk.data import Dataset
-from exactk.data.sources.movielens import Protocol, build_movielens
-from exactk.data.sources.movielens_files import read_movielens
+from exactk.data.sources.movielens import Protocol, build_movielens, read_movielens
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.constraints import Constraints, Distinct
 

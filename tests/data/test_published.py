@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exactk.data.audit.audit import stats
+from exactk.data.audit import stats
 from exactk.data.sources.published import RELEASES, build_published
 from exactk.errors import DataError
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from exactk.data import Dataset
-from exactk.data.audit.audit import audit
+from exactk.data.audit import audit
 from exactk.data.logs.frame import build_frame
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactk.data import Dataset
+from exactk.data.columns import Columns
 from exactk.data.columns.codes import category_text, category_texts
-from exactk.data.columns.roles import Columns
 from exactk.data.logs.frame import from_frame
 from exactk.data.requests.builder import RequestBuilder
 from exactk.data.requests.catalogue import Catalogue

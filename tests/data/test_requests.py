@@ -64,8 +64,8 @@ def test_a_saved_catalogue_serves_as_the_dataset_did(tmp_path: Path) -> None:
     Catalogue.of(dataset).save(tmp_path / "model")
     loaded = Catalogue.load(tmp_path / "model")
     assert loaded.items.equals(dataset.items)
-    assert loaded.attribute("category", loaded.item_rows(["i7", "nobody"])) == ["c2", None]
-    assert loaded.attribute("colour", [0]) == [None]
+    assert loaded.values("category")[loaded.item_rows(["i7", "nobody"])].tolist() == ["c2", None]
+    assert loaded.values("colour")[[0]].tolist() == [None]
 
 
 @pytest.fixture

@@ -16,16 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from exactk.data import Dataset
-from exactk.data.audit.audit import audit
-from exactk.data.columns.roles import Columns
+from exactk.data.audit import audit
+from exactk.data.columns import Columns
+from exactk.data.logs.check import ReadReport, build_faults
 from exactk.data.logs.columns import ColumnReader
 from exactk.data.logs.draft import draft_columns, draft_of_files
 from exactk.data.logs.files import spread
 from exactk.data.logs.frame import build_frame, from_frame
-from exactk.data.logs.moments import order_of, read_moments
-from exactk.data.logs.number_texts import are_numbers
-from exactk.data.logs.report import ReadReport, build_faults
 from exactk.data.logs.request_rows import AskedColumns
+from exactk.data.logs.written import are_numbers, order_of, read_moments
 from exactk.data.table import combine
 from exactk.errors import DataError
 from exactk.scale.building import Reading, build_parts

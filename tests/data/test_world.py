@@ -10,8 +10,8 @@ import pytest
 
 from exactk.data.dataset import Dataset
 from exactk.data.table import Meta
+from exactk.data.world import World, WorldRequests, world
 from exactk.data.world.recipe import CHUNK, WorldConfig
-from exactk.data.world.world import World, WorldRequests, world
 from exactk.data.world.writing import ITEM_FEATURES, USER_FEATURES
 from exactk.data.writer import DatasetWriter
 from exactk.errors import ConfigError, DataError, InputError

@@ -18,7 +18,7 @@ import pytest
 
 import exactk
 from exactk.data import Dataset
-from exactk.data.world.world import world
+from exactk.data.world import world
 from exactk.errors import InputError
 from exactk.evaluation import jobs
 from exactk.evaluation.compare import Existing, baselines, compare, method_names

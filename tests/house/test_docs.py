@@ -22,7 +22,7 @@ import typer
 
 import exactk
 from exactk.cli import app
-from exactk.data.columns.roles import Columns
+from exactk.data.columns import Columns
 from exactk.learning.phases import Models
 from exactk.problem.rules.constraints import Constraints
 from exactk_lab.bench.tables import pages

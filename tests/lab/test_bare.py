@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from exactk.data.dataset import Dataset
-from exactk.data.world.world import world
+from exactk.data.world import world
 from exactk.errors import InputError
 from exactk.learning.phases import Models
 from exactk.learning.tasks import shown_the_best

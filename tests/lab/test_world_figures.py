@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from exactk.data.world import World
 from exactk.data.world.recipe import WorldConfig
-from exactk.data.world.world import World
 from exactk_lab.world_figures import draw_all
 from exactk_lab.world_summary import summary
 

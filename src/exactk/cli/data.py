@@ -24,7 +24,7 @@ from exactk.cli.output import (
 from exactk.errors import InputError
 
 if TYPE_CHECKING:
-    from exactk.data.columns.roles import Columns
+    from exactk.data.columns import Columns
     from exactk.data.dataset import Dataset
     from exactk.problem.rules.constraints import Constraints
 
@@ -108,7 +108,7 @@ def build_world(
     as_json: bool = JSON,
 ) -> None:
     """Build a simulated log. The true value of every card is known, to evaluation only."""
-    from exactk.data.world.world import world as built_world
+    from exactk.data.world import world as built_world
 
     with progress_bar("building the world", impressions) as progress:
         built = built_world(
@@ -180,7 +180,7 @@ def build_frame(
     """Build from your own log: a row per shown candidate with any columns, or a row per request with lists."""
     from exactk.data.dataset import Dataset
     from exactk.data.logs import frame
-    from exactk.data.logs.report import build_faults, build_lines
+    from exactk.data.logs.check import build_faults, build_lines
 
     entities: dict[str, Any] = {
         "item_columns": column_map(item_columns), "user_columns": column_map(user_columns),
@@ -281,7 +281,7 @@ def stats(
     as_json: bool = JSON,
 ) -> None:
     """Count what a dataset folder holds."""
-    from exactk.data.audit.audit import stats as count
+    from exactk.data.audit import stats as count
     from exactk.data.dataset import Dataset
 
     counted = count(Dataset.open(folder))
@@ -309,7 +309,7 @@ def audit(
     as_json: bool = JSON,
 ) -> None:
     """Measure what could fool you: leaks between splits, popularity, labels, invalid cards, propensities."""
-    from exactk.data.audit.audit import audit as measure
+    from exactk.data.audit import audit as measure
     from exactk.data.dataset import Dataset
 
     found = measure(Dataset.open(folder), split, seed)
@@ -339,7 +339,7 @@ def _columns(
     path: Path | None, roles: dict[str, str], card_size: int | None = None
 ) -> Columns | dict[str, str]:
     """A columns file, roles and K given beside it going first; or those alone."""
-    from exactk.data.columns.roles import Columns
+    from exactk.data.columns import Columns
 
     if path is None and card_size is None:
         return roles

@@ -21,6 +21,13 @@ FAULTS = {
 }
 
 
+class ItemLists(NamedTuple):
+    """Lists of items end to end, and the length of each."""
+
+    items: Int64[np.ndarray, "L"]
+    sizes: Int64[np.ndarray, "R"]
+
+
 class Placed(NamedTuple):
     """Cards as positions; per row a fault (0: none, else a key of FAULTS) and the flat place of its culprit."""
 
@@ -31,10 +38,8 @@ class Placed(NamedTuple):
 
 
 def card_positions(
-    candidates: Int64[np.ndarray, "C"],
-    num_candidates: Int64[np.ndarray, "R"],
-    card: Int64[np.ndarray, "P"],
-    card_sizes: Int64[np.ndarray, "R"],
+    candidates: ItemLists,
+    card: ItemLists,
     clicked_item: Int64[np.ndarray, "R"],
     scratch: Int64[np.ndarray, "I 2"],
     first_row: int,
@@ -44,14 +49,14 @@ def card_positions(
     Items are numbers from 0, -1 a missing one. `scratch` has a row for each, filled with -1 before the first call
     and kept between calls whose rows have different numbers.
     """
-    R = len(num_candidates)
+    R = len(candidates.sizes)
     placed = Placed(
-        np.full(len(card), -1, np.int32),
+        np.full(len(card.items), -1, np.int32),
         np.full(R, -1, np.int32),
         np.zeros(R, np.int8),
         np.zeros(R, np.int64),
     )
-    _card_positions(candidates, num_candidates, card, card_sizes, clicked_item, scratch, first_row, placed)
+    _card_positions(*candidates, *card, clicked_item, scratch, first_row, placed)
     return placed
 
 

@@ -6,7 +6,7 @@ Knows no source and no model; a view adds only row numbers to its folder's memor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Int, Int64
 
 from exactk.data.assemble import mark_met
+from exactk.data.columns import NO_USER
 from exactk.data.columns.fitted import FittedColumns
 from exactk.data.columns.logged import fitted_columns
-from exactk.data.columns.roles import NO_USER
 from exactk.data.columns.vocabulary import Scaling, Vocabulary
 from exactk.data.folder import Folder, ItemRules
 from exactk.data.index import Index
@@ -205,7 +205,7 @@ class Dataset:
         if self.rules is None:
             raise DataError(f"{self.path} has no constraint to make graphs of")
         file, index = self.path / FILES["impressions"], self.folder.index
-        meta = self.meta.without_files(constraint=self.rules.constraints.to_dict())
+        meta = replace(self.meta, checksums={}, constraint=self.rules.constraints.to_dict())
         with DatasetWriter(self.path, meta) as writer, pq.ParquetFile(file, pre_buffer=False) as impressions:
             for name in self.meta.checksums:
                 if name != file.name:
@@ -216,7 +216,7 @@ class Dataset:
                 first += len(batch)
                 count = index.candidate_start[rows + 1] - index.candidate_start[rows]
                 item = index.candidate_rows(rows)
-                packed = pack_graphs(self.rules.graph(item, item >= 0), count)
+                packed = pack_graphs(self.rules.graph(item), count)
                 table = pa.Table.from_batches([batch])
                 if "graph" in table.column_names:
                     table = table.drop_columns(["graph"])
@@ -231,7 +231,7 @@ class Dataset:
         cutoffs: Cutoffs | None = None,
     ) -> tuple[Dataset, Dataset, Dataset]:
         """Train, valid, test: as recorded in the folder, else at random; or by "user", "time" or "pair"."""
-        parts = split_rows(self.folder.index, self.rows, by, seed, valid, test, cutoffs)
+        parts = split_rows(self.folder.index, self.rows, by, seed, (valid, test), cutoffs)
         moments = None if cutoffs is None else [str(moment) for moment in cutoffs]
         record = SplitRecord(
             str(self.meta.checksums[FILES["impressions"]]["sha256"]), by, seed, valid, test, moments

@@ -6,7 +6,6 @@ and of items it reads only the columns they ask for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,19 +16,24 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Int32, Int64
 
 from exactk.data.assemble import entries, gathered_features, padded, unpacked_graphs
+from exactk.data.columns import Columns
 from exactk.data.columns.candidates import CandidateColumns
 from exactk.data.columns.codes import keys_of_column
 from exactk.data.columns.logged import LoggedColumns
-from exactk.data.columns.roles import SENT_MEASURES, Columns
 from exactk.data.columns.vocabulary import Scaling, Vocabulary
 from exactk.data.index import check_files, open_index
 from exactk.data.rolling import FILE as COUNTS
 from exactk.data.rolling import RollingCounts
-from exactk.data.table import FILES, Meta, combine, plain_values
+from exactk.data.table import FILES, Meta, combine, flatten, is_list, lists_of
 from exactk.errors import DataError
 from exactk.problem.batch import Batch
 from exactk.problem.brief import Brief
 from exactk.problem.rules.constraints import Constraints
+
+ItemRows = Int64[np.ndarray, "B N"]  # candidates as rows of items, -1 where nobody is
+Graph = Bool[np.ndarray, "B N N"]
+Groups = Int32[np.ndarray, "B C N"]
+Caps = Int32[np.ndarray, "B C"]
 
 
 class ItemRules:
@@ -37,11 +41,6 @@ class ItemRules:
 
     def __init__(self, constraints: Constraints, items_file: Path) -> None:
         self.constraints, self.items_file = constraints, items_file
-
-    @classmethod
-    def of(cls, described: Mapping[str, Any], items_file: Path) -> ItemRules:
-        """From the plain form kept in meta.json."""
-        return cls(Constraints.from_dict(described), items_file)
 
     @cached_property
     def _columns(self) -> dict[str, np.ndarray]:
@@ -53,38 +52,38 @@ class ItemRules:
                     f"{self.items_file}: the constraint reads column '{name}', which is not there"
                 )
         table = pq.read_table(self.items_file, columns=wanted)
-        return {name: plain_values(table[name]) for name in wanted}
+        return {name: _as_rules_read(table[name]) for name in wanted}
 
-    def columns(self, item: Int64[np.ndarray, "B N"]) -> dict[str, np.ndarray]:
-        """The attribute values of candidates given as item rows; absent ones (-1) get some value, to be ignored."""
+    def columns(self, item: ItemRows) -> dict[str, np.ndarray]:
+        """The attribute values of candidates; absent ones get some value, to be ignored."""
         return {name: values[np.maximum(item, 0)] for name, values in self._columns.items()}
 
-    def graph(
-        self, item: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]
-    ) -> Bool[np.ndarray, "B N N"]:
-        """Which candidates, given as item rows, may share a card."""
-        return self.constraints.graph(self.columns(item), present)
+    def graph(self, item: ItemRows) -> Graph:
+        """Which candidates may share a card."""
+        return self.constraints.graph(self.columns(item), item >= 0)
 
-    def caps(
-        self, item: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]
-    ) -> tuple[Int32[np.ndarray, "B C N"], Int32[np.ndarray, "B C"]]:
+    def caps(self, item: ItemRows) -> tuple[Groups, Caps]:
         """Groups and caps; reads no column, and costs nothing, where no rule caps."""
         if not any(rule.cap is not None for rule in self.constraints.rules):
             B, N = item.shape
             return np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
-        return self.constraints.caps(self.columns(item), present)
+        return self.constraints.caps(self.columns(item), item >= 0)
 
-    def brief(
-        self,
-        item: Int64[np.ndarray, "B N"],
-        present: Bool[np.ndarray, "B N"],
-        card_size: Int32[np.ndarray, "B"],
-    ) -> Brief | None:
+    def brief(self, item: ItemRows, card_size: Int32[np.ndarray, "B"]) -> Brief | None:
         """What the rules demand of whole cards; reads no column where they demand nothing."""
         self.constraints.refuse_functions_of_cards()
         if not self.constraints.speak_of_cards:
             return None
-        return self.constraints.brief(self.columns(item), present, card_size)
+        return self.constraints.brief(self.columns(item), item >= 0, card_size)
+
+
+def _as_rules_read(column: pa.ChunkedArray) -> np.ndarray:
+    """Numbers, text, or, for lists of numbers, a matrix."""
+    if is_list(column.type):
+        values, lengths = flatten(column)
+        if len(lengths) and (lengths == lengths[0]).all():
+            return np.asarray(values).reshape(len(lengths), -1)
+    return np.asarray(combine(column))
 
 
 class Folder:
@@ -164,7 +163,7 @@ class Folder:
         """What the folder's own constraint asks of candidates."""
         if not self.meta.constraint:
             return None
-        return ItemRules.of(self.meta.constraint, self.path / FILES["items"])
+        return ItemRules(Constraints.from_dict(self.meta.constraint), self.path / FILES["items"])
 
     def impressions(self, rows: Int64[np.ndarray, "B"]) -> pa.Table:
         """Rows of impressions.parquet as they were written, in the order asked for."""
@@ -179,15 +178,14 @@ class Folder:
                     taken.append(file.read_row_group(group).take(pa.array(ascending[low:high] - first)))
                 first = last
             table = pa.concat_tables(taken) if taken else file.schema_arrow.empty_table()
-        back = np.empty(len(rows), np.int64)
-        back[np.argsort(rows, kind="stable")] = np.arange(len(rows))
+        back = np.argsort(np.argsort(rows, kind="stable"))
         return table if (np.diff(rows) >= 0).all() else table.take(pa.array(back))
 
     def with_columns(self, impressions: pa.Table, first_row: int) -> pa.Table:
         """Impressions from this row on with what is known of their candidates beside them, as a log of lists has it."""
         index, held = self.index, self.candidate_columns
         start = index.candidate_start[first_row : first_row + len(impressions) + 1]
-        offsets = pa.array(start - start[0], pa.int32())
+        sizes = np.diff(start)
         own = slice(int(start[0]), int(start[-1]))
         columns = dict(zip(held.number_names, held.numbers[own].T, strict=True))
         columns |= dict(zip(self.names.rolling, index.rolling[own].T, strict=True))
@@ -197,13 +195,13 @@ class Folder:
             )
         for name, values in columns.items():
             flat = values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))
-            impressions = impressions.append_column(name, pa.ListArray.from_arrays(offsets, flat))
+            impressions = impressions.append_column(name, lists_of(sizes, flat))
         return impressions
 
     def candidates_said(self, row: int) -> list[dict[str, Any]]:
         """What the log says of each candidate of a row, counts so far included, as a request would say it."""
         first, last = (int(at) for at in self.index.candidate_start[row : row + 2])
-        said = self.candidate_columns.said(first, last, SENT_MEASURES)
+        said = self.candidate_columns.said(first, last)
         counts = self.index.rolling[first:last].tolist() if self.names.rolling else [[]] * len(said)
         return [
             one | dict(zip(self.names.rolling, so_far, strict=True))
@@ -224,7 +222,7 @@ class Folder:
         # A request without a card asks for one of K, or of all it has where they are fewer.
         size = np.where(card_size > 0, card_size, np.minimum(self.meta.K or 0, count)).astype(np.int32)
         rules = own_rules or self.rules
-        graph, group, cap = self._validity(rows, item, present, count, own_rules)
+        graph, group, cap = self._validity(rows, item, own_rules)
         user = index.user[rows].astype(np.int64)
         return Batch(
             user=seen.users[user],
@@ -236,34 +234,30 @@ class Folder:
             group=group,
             cap=cap,
             tie_key=np.where(present, self.item_keys[np.maximum(item, 0)], 0),
-            brief=None if rules is None else rules.brief(item, present, size),
+            brief=None if rules is None else rules.brief(item, size),
             user_features=_features(user[:, None], index.user_features, vocabulary.user_scaling, "user"),
             item_features=_features(item, index.item_features, vocabulary.item_scaling, "item"),
             card=card,
             clicked=index.clicked[rows],
             clicked_position=index.clicked_position[rows].astype(np.int64),
             propensity=index.propensity[rows].astype(np.float32) if self.has_propensity else None,
-            **seen.columns.arrays(rows, item, present),
+            **seen.columns.arrays(rows, item),
         )
 
     def _validity(
-        self,
-        rows: Int64[np.ndarray, "B"],
-        item: Int64[np.ndarray, "B N"],
-        present: Bool[np.ndarray, "B N"],
-        count: Int64[np.ndarray, "B"],
-        own_rules: ItemRules | None,
-    ) -> tuple[Bool[np.ndarray, "B N N"], Int32[np.ndarray, "B C N"], Int32[np.ndarray, "B C"]]:
+        self, rows: Int64[np.ndarray, "B"], item: ItemRows, own_rules: ItemRules | None
+    ) -> tuple[Graph, Groups, Caps]:
         """Graph, groups, caps: by rules given, else as recorded, else by the folder's rules, else all may mix."""
         rules = own_rules or self.rules
         B, N = item.shape
         if rules is not None and (own_rules or not self.has_graphs):
-            graph = rules.graph(item, present)
+            graph = rules.graph(item)
         else:
+            count = (item >= 0).sum(axis=1)
             graph = unpacked_graphs(rows, self.index.graph_start, self.index.graph, count, N)
         if rules is None:
             return graph, np.empty((B, 0, N), np.int32), np.empty((B, 0), np.int32)
-        return graph, *rules.caps(item, present)
+        return graph, *rules.caps(item)
 
     def _seen_through(self, vocabulary: Vocabulary) -> _SeenFolder:
         """Kept for the last vocabulary asked for."""

@@ -21,8 +21,8 @@ from jaxtyping import Bool, Float32, Float64, Int8, Int32, Int64, UInt8
 
 from exactk.atomic import draft_folder, sha256
 from exactk.data.assemble import entries, padded
+from exactk.data.columns import Columns
 from exactk.data.columns.codes import CategoryCoder, category_texts
-from exactk.data.columns.roles import Columns
 from exactk.data.logs.coding import Coder
 from exactk.data.rolling import write_rolling
 from exactk.data.table import FILES, Meta, RowLookup, flatten, nobody_among
@@ -295,7 +295,7 @@ def _write_features(flat: _Flat, path: Path, name: str) -> int:
                     f"{path.name}: row {row + bad}, column 'features': {lengths[bad]} numbers, "
                     f"the first row has {width}"
                 )
-            flat.append(name, values.to_numpy(zero_copy_only=False).astype(np.float32))
+            flat.append(name, np.asarray(values, np.float32))
             row += len(lengths)
     return width or 0
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 
-from exactk.data.columns.roles import NO_USER, ROLLING, USUAL_ROLLING, Columns
+from exactk.data.columns import NO_USER, ROLLING, USUAL_ROLLING, Columns
 from exactk.data.logs.coding import NO_TIMESTAMP
 from exactk.data.rolling_kernel import (
     NO_PAIR,

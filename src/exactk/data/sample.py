@@ -14,6 +14,7 @@ import pyarrow as pa
 _MAKERS = ("Alder", "Birch", "Cedar", "Dogwood", "Elm", "Fir", "Ginkgo", "Hazel")
 _KINDS = ("lamp", "chair", "table", "shelf", "kettle", "clock")
 _LOOKS = ("small", "large", "plain", "bright", "folding", "old", "quiet", "round")
+_CARD_SIZE, _LONGEST = 4, 12
 _START = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
 
 
@@ -25,21 +26,14 @@ class SampleLog:
     items: pa.Table
 
 
-def sample_log(
-    requests: int = 400,
-    items: int = 600,
-    users: int = 150,
-    longest: int = 12,
-    card_size: int = 4,
-    seed: int = 0,
-) -> SampleLog:
-    """Lists of varying length in an upstream ranker's order; the first `card_size` of each were the card.
+def sample_log(requests: int = 400, items: int = 600, users: int = 150, seed: int = 0) -> SampleLog:
+    """Lists of varying length in an upstream ranker's order; the first four of each were the card.
 
     A user clicks by what is cheap beside the rest of the list, by what was touched before, and by place; in one
     request of eight twice, and as often below the card as there is cause to. A tenth of the prices is missing.
     """
     rng = np.random.default_rng(seed)
-    sizes = rng.integers(min(card_size + 1, longest), longest + 1, requests)
+    sizes = rng.integers(_CARD_SIZE + 1, _LONGEST + 1, requests)
     request = np.repeat(np.arange(requests), sizes)
     place = np.arange(len(request)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     item = np.concatenate([rng.choice(items, size, replace=False) for size in sizes.tolist()])
@@ -60,7 +54,7 @@ def sample_log(
         "price": np.where(rng.random(len(item)) < 0.1, np.nan, price),
         "touches": touches,
         "offer": np.array(["none", "sale", "bundle"])[rng.choice(3, len(item), p=[0.7, 0.2, 0.1])],
-        "on_card": place < card_size,
+        "on_card": place < _CARD_SIZE,
         "clicked": clicks,
         "dwell": np.where(clicks, rng.exponential(30, len(item)).round(1), 0.0),
         "timestamp": _START + np.sort(rng.integers(30 * 86_400, size=requests))[request],

@@ -20,6 +20,7 @@ from exactk.errors import DataError, InputError
 
 Rows = Int64[np.ndarray, "R"]
 Parts = tuple[Int64[np.ndarray, "R0"], Int64[np.ndarray, "R1"], Int64[np.ndarray, "R2"]]
+Places = Int64[np.ndarray, "W"]
 Method = Literal["recorded", "random", "user", "time", "pair"]
 Cutoffs = tuple[int | datetime, int | datetime]
 
@@ -29,15 +30,15 @@ def split_rows(
     rows: Rows,
     by: Method | None = None,
     seed: int = 0,
-    valid: float = 0.1,
-    test: float = 0.1,
+    shares: tuple[float, float] = (0.1, 0.1),
     cutoffs: Cutoffs | None = None,
 ) -> Parts:
     """Part `rows`; None takes the recorded split where there is one, else time where it is known, else chance.
 
-    Rows of one request never part. `valid` and `test` are shares of the rows; a recorded split without a valid
+    Rows of one request never part. `shares` of the rows are valid and test; a recorded split without a valid
     part takes it, as that share, out of train. `cutoffs` are the first moments of valid and of test.
     """
+    valid, test = shares
     if not (0 < valid < 1 and 0 < test < 1 and valid + test < 1):
         raise InputError(f"valid={valid} and test={test} must be above 0 and leave something to train on")
     if by is None:
@@ -67,9 +68,7 @@ def default_method(index: Index, rows: Rows) -> Method:
     return "random"
 
 
-def _by_blocks(
-    rows: Rows, blocks: Int64[np.ndarray, "R"], rng: np.random.Generator, valid: float, test: float
-) -> Parts:
+def _by_blocks(rows: Rows, blocks: Rows, rng: np.random.Generator, valid: float, test: float) -> Parts:
     """Deal whole blocks, in random order, to test, then valid, then train, until each has its share of rows."""
     _, block, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
     order = rng.permutation(len(sizes))
@@ -89,9 +88,8 @@ def _recorded(index: Index, rows: Rows, seed: int, valid: float) -> Parts:
     train, validation, test = (rows[recorded == place] for place in range(len(SPLITS)))
     if not len(validation):
         # test=0 deals nothing to the third part
-        train, validation, _ = _by_blocks(
-            train, index.request[train], np.random.default_rng(seed), valid, 0.0
-        )
+        rng = np.random.default_rng(seed)
+        train, validation, _ = _by_blocks(train, index.request[train], rng, valid, 0.0)
     return train, validation, test
 
 
@@ -143,13 +141,8 @@ BLOCK = 1 << 12
 
 
 def epoch_order(
-    num_rows: int,
-    seed: int | None,
-    epoch: int = 0,
-    start: int = 0,
-    window: int = WINDOW,
-    block: int = BLOCK,
-) -> Iterator[Int64[np.ndarray, "W"]]:
+    num_rows: int, seed: int | None, epoch: int = 0, start: int = 0, window: int = WINDOW, block: int = BLOCK
+) -> Iterator[Places]:
     """Places 0..num_rows-1 from place `start` of the epoch on, a window at a time; seed None keeps the file's order.
 
     Up to `window` rows the shuffle is perfect. A longer log deals whole blocks of neighbouring rows into windows and
@@ -171,9 +164,7 @@ def epoch_order(
         passed += size
 
 
-def _one_window(
-    num_rows: int, seed: int | None, epoch: int, start: int, window: int
-) -> Iterator[Int64[np.ndarray, "W"]]:
+def _one_window(num_rows: int, seed: int | None, epoch: int, start: int, window: int) -> Iterator[Places]:
     if seed is not None:
         yield np.random.default_rng([seed, epoch]).permutation(num_rows)[start:]
         return
@@ -181,9 +172,7 @@ def _one_window(
         yield np.arange(first, min(first + window, num_rows))
 
 
-def in_batches(
-    windows: Iterator[Int64[np.ndarray, "W"]], batch_size: int
-) -> Iterator[Int64[np.ndarray, "B"]]:
+def in_batches(windows: Iterator[Places], batch_size: int) -> Iterator[Int64[np.ndarray, "B"]]:
     """Runs of `batch_size` places across window ends; only the last may be shorter."""
     rest = np.empty(0, np.int64)
     for window in windows:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Int64
 
-from exactk.data.columns.roles import NO_USER
+from exactk.data.columns import NO_USER
 from exactk.errors import DataError
 
 FORMAT = 2
@@ -47,7 +47,7 @@ class Meta:
     N: int | None = None
     constraint: Mapping[str, Any] | None = None
     split: Mapping[str, Any] | None = None
-    columns: Mapping[str, Any] | None = None  # the plain form of `roles.Columns`
+    columns: Mapping[str, Any] | None = None  # the plain form of `columns.Columns`
     provenance: Mapping[str, Any] = field(default_factory=dict)
     checksums: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -79,10 +79,6 @@ class Meta:
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is damaged: {error}") from error
 
-    def without_files(self, **changes: Any) -> Meta:
-        """The same, for a folder about to be written anew."""
-        return replace(self, checksums={}, **changes)
-
     def with_files(self, checksums: Mapping[str, Mapping[str, Any]], K: int, N: int) -> Meta:
         """The same, with what only the finished files tell."""
         return replace(
@@ -110,10 +106,9 @@ def canonical(table: pa.Table, kind: Kind, first_row: int = 0) -> pa.Table:
 
 
 def _canonical_column(column: pa.ChunkedArray, name: str, file: str, first_row: int) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = column.type
     if name in _IDS:
         wanted = _id_type(kind, name, file)
     elif name in _ID_LISTS:
@@ -149,7 +144,7 @@ _PLAIN = {
 def _id_type(kind: pa.DataType, name: str, file: str) -> pa.DataType:
     if pa.types.is_integer(kind):
         return pa.int64()
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind):
+    if is_text(kind) or pa.types.is_null(kind):
         return pa.string()
     raise DataError(f"{file}: column '{name}' must hold integer or string ids, not {kind}")
 
@@ -162,6 +157,11 @@ def is_list(kind: pa.DataType) -> bool:
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column of this type holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds whole numbers or floats."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def is_plain(kind: pa.DataType) -> bool:
@@ -179,27 +179,66 @@ def combine(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column
 
 
+def plain_values(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """The same, values of a dictionary spelled out."""
+    array = combine(column)
+    return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
+
+
 def flatten(lists: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, Int64[np.ndarray, "R"]]:
     """All values of a list column end to end, and the length of each list (a null list has none)."""
     array = combine(lists)
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    return array.flatten(), lengths.astype(np.int64)
+    return array.flatten(), np.asarray(pc.fill_null(pc.list_value_length(array), 0), np.int64)
+
+
+def lists_of(sizes: np.ndarray, values: pa.Array, like: pa.Array | None = None) -> pa.Array:
+    """The way back: lists of these lengths; missing where `like` is."""
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    mask = like.is_null() if like is not None and like.null_count else None
+    return pa.ListArray.from_arrays(offsets, values, mask=mask)
+
+
+def owners(sizes: np.ndarray) -> Int64[np.ndarray, "L"]:
+    """The row that each value of lists of these lengths is of."""
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def flagged(sizes: np.ndarray, values: pa.Array, flags: np.ndarray, like: pa.Array | None = None) -> pa.Array:
+    """Lists of these lengths without the values whose flag is not set; missing where `like` is."""
+    kept = np.bincount(owners(sizes)[flags], minlength=len(sizes))
+    return lists_of(kept, values.filter(pa.array(flags)), like)
+
+
+def first_flagged(sizes: np.ndarray, flags: np.ndarray) -> Int64[np.ndarray, "R"]:
+    """Of lists of these lengths end to end, the first place in each whose flag is set, -1 where none is."""
+    first, places = np.full(len(sizes), -1), np.flatnonzero(flags)
+    first[owners(sizes)[places[::-1]]] = places[::-1]  # written backwards: the first of a list stays
+    return first
+
+
+def flags_in(column: pa.ChunkedArray | pa.Array) -> Bool[np.ndarray, "R"]:
+    """Which values are true; a missing one is not."""
+    return np.asarray(pc.fill_null(column, False), bool)
+
+
+def codes_of(column: pa.ChunkedArray | pa.Array) -> Int64[np.ndarray, "R"]:
+    """A number for every value, a missing one among them, by first appearance."""
+    array = combine(column)
+    if is_list(array.type):
+        array = pa.array([str(value) for value in array.to_pylist()], pa.string())
+    return np.asarray(array.dictionary_encode(null_encoding="encode").indices, np.int64)
+
+
+def replaced(table: pa.Table, name: str, values: Any) -> pa.Table:
+    """The table with these values in a column, a new one where there is none of the name."""
+    if name not in table.column_names:
+        return table.append_column(name, values)
+    return table.set_column(table.column_names.index(name), name, values)
 
 
 def as_lists(matrix: np.ndarray) -> pa.ListArray:
     """A matrix as a column of lists."""
-    offsets = np.arange(len(matrix) + 1, dtype=np.int32) * matrix.shape[1]
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(matrix.reshape(-1)))
-
-
-def plain_values(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """A column as rules read it: numbers, text, or, for lists of numbers, a matrix."""
-    array = combine(column)
-    if is_list(array.type):
-        values, lengths = flatten(array)
-        if len(lengths) and (lengths == lengths[0]).all():
-            return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(len(lengths), -1)
-    return np.asarray(array.to_numpy(zero_copy_only=False))
+    return lists_of(np.full(len(matrix), matrix.shape[1]), pa.array(matrix.reshape(-1)))
 
 
 def nobody_among(users: pa.ChunkedArray | pa.Array) -> int:
@@ -234,7 +273,7 @@ class RowLookup:
             return np.full(len(wanted), -1, np.int64)
         if self._table is None or wanted.null_count:
             found = pc.index_in(wanted, value_set=self.ids, skip_nulls=True)
-            return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), np.int64)
+            return np.asarray(pc.fill_null(found, -1), np.int64)
         offset = wanted.to_numpy() - self._low
         inside = (offset >= 0) & (offset < len(self._table))
         return np.where(inside, self._table[np.where(inside, offset, 0)], -1)

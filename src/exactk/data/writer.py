@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from exactk.atomic import atomic_folder, failed, sha256
+from exactk.data.columns import Columns
 from exactk.data.columns.candidates import VALUES, CandidateWriter
-from exactk.data.columns.roles import Columns
 from exactk.data.table import FILES, Kind, Meta, canonical
 from exactk.errors import DataError
 

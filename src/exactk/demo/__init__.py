@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from exactk.data.dataset import Dataset
-from exactk.data.world.world import World, world
+from exactk.data.world import World, world
 from exactk.evaluation.judging import TrueValues
 from exactk.problem.graph import is_valid_card
 from exactk.problem.greedy import naive_node_weight

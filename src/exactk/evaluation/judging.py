@@ -18,7 +18,7 @@ from jaxtyping import Float, Float64, Int
 
 from exactk.atomic import atomic_file
 from exactk.data.dataset import Dataset
-from exactk.data.world.world import World
+from exactk.data.world import World
 from exactk.errors import DataError
 from exactk.evaluation import metrics
 from exactk.evaluation.offpolicy import stacked

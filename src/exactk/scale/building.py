@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from exactk.data.logs.chosen import ChosenColumns, choose_columns
+from exactk.data.logs.check import EXAMPLES, ReadReport
+from exactk.data.logs.chosen import ChosenColumns, ReadOptions, choose_columns
 from exactk.data.logs.files import tables_of
-from exactk.data.logs.frame import Rules, sensible_impressions, write_frame
-from exactk.data.logs.report import EXAMPLES, ReadReport
+from exactk.data.logs.frame import Beside, Rules, sensible_impressions, write_frame
 from exactk.errors import DataError
 from exactk.scale.cluster import HERE, Placement, Work, placed
 from exactk.scale.plan import JobPart, Plan, files_of, fingerprint, finished_parquet
@@ -58,7 +58,8 @@ def build_parts(
     """
     files = files_of(source)
     items, users = entities.pop("items", None), entities.pop("users", None)
-    chosen = choose_columns(_usable_ends(files, reading), reading.columns, items, users, **entities)
+    ends = _usable_ends(files, reading)
+    chosen = choose_columns(ends, reading.columns, items, users, ReadOptions(**entities))
     reading = replace(reading, chosen=chosen.to_dict())
     parts = tuple(JobPart(n, str(file), 0, 0, 0, 0) for n, file in enumerate(files))
     about = {
@@ -76,9 +77,8 @@ def build_parts(
     report = ReadReport(str(source))
     for part in parts:
         _add(report, _report_of(draft / part.name), part.file)
-    built = write_frame(
-        out, _in_order(draft, parts), report, chosen, items, users, constraints, text_ids=reading.text_ids
-    )
+    beside = Beside(items, users, reading.text_ids)
+    built = write_frame(out, _in_order(draft, parts), report, chosen, beside, constraints)
     shutil.rmtree(draft)
     return built
 
@@ -106,11 +106,11 @@ def _keep(part: JobPart, reading: Reading, report: ReadReport) -> None:
     """Write the sensible rows of a file as they are read: memory does not grow with the file."""
     chosen = ChosenColumns.from_dict(reading.chosen)
     own_ids = _has_request_ids(part.file, chosen.columns.roles)
+    options = ReadOptions(
+        separator=reading.separator, text_ids=reading.text_ids, bad_rows="error" if reading.strict else "drop"
+    )
     with finished_parquet(Path(reading.draft) / part.name, _told(report)) as write:
-        for table in sensible_impressions(
-            part.file, chosen, report, reading.separator, reading.text_ids,
-            "error" if reading.strict else "drop",
-        ):  # fmt: skip
+        for table in sensible_impressions(part.file, chosen, report, options):
             write(table if own_ids else _numbered(table, part.number))
 
 

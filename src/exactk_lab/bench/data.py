@@ -99,8 +99,8 @@ def _in_a_process(stage: str, path: Path, size: dict[str, int] | None = None) ->
 
 
 def _build(path: Path, size: dict[str, int]) -> dict[str, Any]:
+    from exactk.data.world import World
     from exactk.data.world.recipe import WorldConfig
-    from exactk.data.world.world import World
 
     start = time.perf_counter()
     World(WorldConfig(**size, seed=SEED)).write(path)

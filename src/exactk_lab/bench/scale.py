@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exactk.data.dataset import Dataset
-from exactk.data.world.world import world
+from exactk.data.world import world
 from exactk.recommender import Recommender
 from exactk.scale.cluster import HERE, Placement, cluster, require_ray
 from exactk.scale.score import score

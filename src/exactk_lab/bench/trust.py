@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from exactk.data.world import World
 from exactk.data.world.log import set_propensity
 from exactk.data.world.recipe import WorldConfig
-from exactk.data.world.world import World
 from exactk.evaluation import offpolicy
 from exactk_lab.bench.report import Goal, Report
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from exactk.data.sources.movielens_files import read_movielens
+from exactk.data.sources.movielens import read_movielens
 from exactk.errors import InputError
 from exactk.learning.phases import Models
 from exactk.recommender import Recommender

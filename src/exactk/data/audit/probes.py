@@ -21,6 +21,8 @@ from exactk.data.rolling import rates_so_far
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
 
+Rows = Int64[np.ndarray, "B"]  # of the folder's impressions
+ItemRows = Int64[np.ndarray, "B N"]  # of its items; -1 where nobody is
 PerCandidate = Float64[np.ndarray, "B N"]
 PerRequest = Float64[np.ndarray, "B"]
 
@@ -34,19 +36,15 @@ def at_most(view: Dataset, limit: int, seed: int) -> Dataset:
     return view.take(np.sort(np.random.default_rng(seed).choice(len(view), limit, replace=False)))
 
 
-def candidates_of(
-    view: Dataset, block: int
-) -> Iterator[tuple[Int64[np.ndarray, "B"], Int64[np.ndarray, "B N"]]]:
-    """Rows of the folder and their candidates (-1 padded), a block at a time."""
+def candidates_of(view: Dataset, block: int) -> Iterator[tuple[Rows, ItemRows]]:
+    """Rows of the folder and their candidates, a block at a time."""
     index = view.folder.index
     for first in range(0, len(view), block):
         rows = view.rows[first : first + block]
         yield rows, index.candidate_rows(rows)
 
 
-def batches_of(
-    view: Dataset, vocabulary: Vocabulary, block: int
-) -> Iterator[tuple[Int64[np.ndarray, "B"], Int64[np.ndarray, "B N"], Batch]]:
+def batches_of(view: Dataset, vocabulary: Vocabulary, block: int) -> Iterator[tuple[Rows, ItemRows, Batch]]:
     """The same beside the batch of each block."""
     index, done = view.folder.index, 0
     for batch in view.batches(vocabulary, block):
@@ -88,13 +86,11 @@ class HistoryCounts:
         clicked = index.candidates[index.candidate_start[at] + index.clicked_position[at]]
         return cls(shown, np.bincount(clicked, minlength=num_items), pairs, times)
 
-    def positive_rate(self, item: Int64[np.ndarray, "B N"]) -> PerCandidate:
+    def positive_rate(self, item: ItemRows) -> PerCandidate:
         """Clicks per showing of each item."""
         return np.asarray(smoothed(self.clicked, self.shown)[np.maximum(item, 0)])
 
-    def times_seen(
-        self, user: Int64[np.ndarray, "B"], item: Int64[np.ndarray, "B N"]
-    ) -> Int64[np.ndarray, "B N"]:
+    def times_seen(self, user: Rows, item: ItemRows) -> Int64[np.ndarray, "B N"]:
         """How many requests of history showed the item to the user."""
         if not len(self.pairs):
             return np.zeros(item.shape, np.int64)
@@ -179,8 +175,8 @@ def _blocks(
 ) -> Iterator[tuple[Batch, dict[str, PerCandidate]]]:
     """Batches, and scores of their candidates by each order: the more, the earlier."""
     vocabulary = history.vocabulary(texts=False)
-    rate = _rate_of_history(history) if by_clicks else None
     index = clicked.folder.index
+    rate = _rate_in(history, index.click_start, index.click) if by_clicks else None
     so_far = rates_so_far(index) if by_clicks else None
     for rows, item, batch in batches_of(clicked, vocabulary, RANKED):
         orders = {"chance": np.zeros(item.shape)}
@@ -200,15 +196,15 @@ def _blocks(
         yield batch, orders
 
 
-def _rate_of_history(history: Dataset) -> Float64[np.ndarray, "I"]:
-    """Clicks per showing of every item in the lists of history."""
-    index, num_items = history.folder.index, len(history.folder.index.item_features)
-    shown, clicked = np.zeros(num_items), np.zeros(num_items)
+def _rate_in(history: Dataset, start: np.ndarray, positions: np.ndarray) -> Float64[np.ndarray, "I"]:
+    """How often each item is named by lists of positions (clicks, or the card) of the times it was a candidate."""
+    num_items = len(history.folder.index.item_features)
+    offered, named = np.zeros(num_items), np.zeros(num_items)
     for rows, item in candidates_of(history, COUNTED):
-        shown += np.bincount(item[item >= 0], minlength=num_items)
-        owner, clicks = entries(index.click_start, rows)
-        clicked += np.bincount(item[owner, index.click[clicks]], minlength=num_items)
-    return smoothed(clicked, shown)
+        offered += np.bincount(item[item >= 0], minlength=num_items)
+        owner, at = entries(start, rows)
+        named += np.bincount(item[owner, positions[at]], minlength=num_items)
+    return smoothed(named, offered)
 
 
 def _known(values: Float32[np.ndarray, "B N"]) -> PerCandidate:
@@ -262,7 +258,7 @@ def card_recovery(history: Dataset, test: Dataset, limit: int, seed: int) -> dic
         return None
     carded = at_most(carded, limit, seed)
     vocabulary = history.vocabulary()
-    chosen = _times_chosen(history)
+    chosen = _rate_in(history, index.card_start, index.card)
     # A gap keeps items apart, everything else brings them together.
     signs = np.array([-1.0 if pair.kind == "gap" else 1.0 for pair in vocabulary.columns.pair_features])
     found: dict[str, list[np.ndarray]] = {"chance": [], "popularity in train": []}
@@ -275,17 +271,6 @@ def card_recovery(history: Dataset, test: Dataset, limit: int, seed: int) -> dic
         "cards": len(carded),
         "whole_card": {name: float(np.concatenate(parts).mean()) for name, parts in found.items()},
     }
-
-
-def _times_chosen(history: Dataset) -> Float64[np.ndarray, "I"]:
-    """How often an item was put on the card of the times it was offered."""
-    index, num_items = history.folder.index, len(history.folder.index.item_features)
-    offered, chosen = np.zeros(num_items), np.zeros(num_items)
-    for row in history.rows.tolist():
-        items = index.candidates[index.candidate_start[row] : index.candidate_start[row + 1]]
-        offered[items] += 1
-        chosen[items[index.card[index.card_start[row] : index.card_start[row + 1]]]] += 1
-    return smoothed(chosen, offered)
 
 
 def _whole(score: PerCandidate, batch: Batch) -> PerRequest:

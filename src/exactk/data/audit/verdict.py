@@ -1,6 +1,6 @@
 """The audit's verdict: measurements in, sentences a person can act on out.
 
-Knows no data, only the numbers `audit.py` measured.
+Knows no data, only the numbers that were measured.
 """
 
 from __future__ import annotations

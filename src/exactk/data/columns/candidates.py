@@ -6,7 +6,6 @@ float32, NaN where missing; categories int32 codes, 0 where missing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +15,9 @@ import pyarrow as pa
 from jaxtyping import Float32, Int32
 
 from exactk.atomic import sha256
+from exactk.data.columns import MEASURED, SENT_MEASURES, Columns
 from exactk.data.columns.codes import CategoryCoder, categories_table, category_lists, category_texts
-from exactk.data.columns.roles import MEASURED, Columns
-from exactk.data.table import combine, flatten, read_parquet
+from exactk.data.table import flatten, read_parquet
 from exactk.errors import DataError
 from exactk.problem.rules.decimals import as_written
 
@@ -59,8 +58,7 @@ class CandidateWriter:
         if self.categories:
             codes = [self._coder.coded(name, category_texts(held[name])) for name in self.categories]
             self._matrices[CATEGORIES].append(np.column_stack(codes))
-        taken = [named for name in held if (named := self._named(name)) in table.column_names]
-        return table.drop_columns(taken)
+        return table.drop_columns([self._named(name) for name in held])
 
     def close(self) -> tuple[dict[str, dict[str, Any]], pa.Table | None]:
         """Checksums of the finished matrices, and the categories' values as a table."""
@@ -86,14 +84,14 @@ class CandidateWriter:
                 f"impressions: row {first_row + row}, column '{named}': {sizes[row]} values for "
                 f"{counts[row]} candidates"
             )
-        return combine(values)
+        return values
 
 
 def _float32(values: pa.Array) -> Float32[np.ndarray, "C"]:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     cast = values.cast(pa.float32(), safe=False)
-    plain = np.asarray(cast.to_numpy(zero_copy_only=False), np.float32)  # nulls become NaN
+    plain = np.asarray(cast, np.float32)  # nulls become NaN
     return plain if np.isfinite(plain).all() else np.where(np.isinf(plain), np.float32(np.nan), plain)
 
 
@@ -111,30 +109,20 @@ class CandidateColumns:
     def of(cls, folder: Path, columns: Columns, num_candidates: int) -> CandidateColumns:
         """Map what `CandidateWriter` wrote."""
         numbers, categories = number_names(columns), columns.candidate.categories
-        held = cls(
-            numbers,
-            mapped_matrix(folder / NUMBERS, len(numbers))
-            if numbers
-            else np.empty((num_candidates, 0), np.float32),
-            categories,
-            mapped_matrix(folder / CATEGORIES, len(categories))
-            if categories
-            else np.empty((num_candidates, 0), np.int32),
-            category_lists(read_parquet(folder / VALUES), categories) if categories else {},
+        return cls(
+            number_names=numbers,
+            numbers=mapped_matrix(folder / NUMBERS, np.float32, num_candidates, len(numbers)),
+            category_names=categories,
+            categories=mapped_matrix(folder / CATEGORIES, np.int32, num_candidates, len(categories)),
+            values=category_lists(read_parquet(folder / VALUES), categories) if categories else {},
         )
-        for name, matrix in ((NUMBERS, held.numbers), (CATEGORIES, held.categories)):
-            if len(matrix) != num_candidates:
-                raise DataError(
-                    f"{folder / name} has {len(matrix)} rows, the impressions {num_candidates} candidates"
-                )
-        return held
 
-    def said(self, first: int, last: int, measures: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def said(self, first: int, last: int) -> list[dict[str, Any]]:
         """What the log says of candidates first to last - 1, by name, as it was written; nothing where missing.
 
-        Of score, position and reward only the `measures` asked for.
+        No reward: no request can know one.
         """
-        wanted = [name for name in self.number_names if name not in MEASURED or name in measures]
+        wanted = [name for name in self.number_names if name not in MEASURED or name in SENT_MEASURES]
         rows: list[dict[str, Any]] = [{} for _ in range(first, last)]
         for name in wanted:
             column = self.numbers[first:last, self.number_names.index(name)]
@@ -178,8 +166,10 @@ class MatrixWriter:
         np.lib.format.write_array_header_1_0(self._file, described)
 
 
-def mapped_matrix(path: Path, width: int) -> np.ndarray:
-    """The rows as they lie on disk, read as they are asked for."""
+def mapped_matrix(path: Path, dtype: type[np.generic], rows: int, width: int) -> np.ndarray:
+    """The rows as they lie on disk, read as they are asked for; no file is there for no columns."""
+    if not width:
+        return np.empty((rows, 0), dtype)
     try:
         # An empty matrix cannot be mapped; np.asarray drops memmap's subclass, which compiled loops do not know.
         mode: Literal["r"] | None = "r" if path.stat().st_size > _SMALL else None
@@ -188,4 +178,6 @@ def mapped_matrix(path: Path, width: int) -> np.ndarray:
         raise DataError(f"{path} is missing or damaged: {error}") from error
     if matrix.ndim != 2 or matrix.shape[1] != width:
         raise DataError(f"{path} is damaged: its shape is {matrix.shape}, {width} columns were written")
+    if len(matrix) != rows:
+        raise DataError(f"{path} has {len(matrix)} rows, the impressions {rows} candidates")
     return matrix

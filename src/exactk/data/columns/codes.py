@@ -14,18 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Int32, Int64
 
-from exactk.data.table import combine, is_text
+from exactk.data.table import combine, is_text, plain_values
 from exactk.errors import DataError, InputError
 from exactk.problem.ties import finish, hash_texts
 
 
 def category_texts(values: pa.Array | pa.ChunkedArray, where: str = "a category") -> pa.Array:
     """Values as text: true, 7 (also where it came as 7.0), red. Missing, NaN and empty ones are null."""
-    array = combine(values)
+    array = plain_values(values)
     kind = array.type
-    if pa.types.is_dictionary(kind):
-        array = array.cast(kind.value_type)
-        kind = array.type
     if pa.types.is_floating(kind):
         array = _whole_numbers_bare(pc.if_else(pc.is_nan(array), None, array))
     elif not (
@@ -73,7 +70,7 @@ class CategoryCoder:
         encoded = combine(texts).dictionary_encode()
         known = self.values[name]
         codes = [known.setdefault(value, len(known) + 1) for value in encoded.dictionary.to_pylist()]
-        places = pc.fill_null(encoded.indices, len(codes)).to_numpy(zero_copy_only=False)
+        places = np.asarray(pc.fill_null(encoded.indices, len(codes)))
         return np.asarray(np.array([*codes, 0], np.int32)[places])
 
     def lists(self) -> dict[str, list[str]]:
@@ -104,7 +101,7 @@ def hashed_rows(ids: pa.Array | pa.ChunkedArray, rows: int) -> Int64[np.ndarray,
         return np.full(len(array), -1, np.int64)
     found = (keys_of_column(array).view(np.uint64) % np.uint64(rows)).astype(np.int64)
     if array.null_count:
-        found[np.asarray(array.is_null().to_numpy(zero_copy_only=False))] = -1
+        found[np.asarray(array.is_null())] = -1
     return found
 
 

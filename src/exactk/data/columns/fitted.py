@@ -18,8 +18,8 @@ from jaxtyping import Float32, Int32
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from exactk.data.columns import Columns, PairFeature
 from exactk.data.columns.codes import categories_table, category_lists
-from exactk.data.columns.roles import Columns, PairFeature
 from exactk.data.columns.texts import TextTransform
 from exactk.data.table import RowLookup, read_parquet
 from exactk.errors import DataError
@@ -127,6 +127,7 @@ def no_categories() -> FittedCategories:
 
 
 _PARTS = ("mean", "deviation", "missing", "quantiles")
+_TEXT_PARTS = ("idf", "terms", "weights", "directions")
 _NUMBERS = ("candidate_numbers", "context_numbers", "item_numbers", "measured")
 _CATEGORIES = ("candidate_categories", "context_categories", "item_categories", "user_categories")
 
@@ -174,7 +175,7 @@ class FittedColumns:
             f"{name}.{part}": getattr(getattr(self, name), part) for name in _NUMBERS for part in _PARTS
         }
         for place, transform in enumerate(self.texts.values()):
-            arrays |= {f"texts.{place}.{part}": array for part, array in transform.to_arrays().items()}
+            arrays |= {f"texts.{place}.{part}": getattr(transform, part) for part in _TEXT_PARTS}
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / _FILE)
         lists = {
             f"{kind}.{name}": values.to_pylist()
@@ -200,10 +201,7 @@ class FittedColumns:
             names = [f"{kind}.{name}" for kind, held in described["categories"].items() for name in held]
             lists = category_lists(read_parquet(folder / _VALUES), names)
             numbers: dict[str, Any] = {
-                kind: FittedNumbers(
-                    tuple(held),
-                    *(arrays[f"{kind}.{part}"] for part in _PARTS),
-                )
+                kind: FittedNumbers(tuple(held), *(arrays[f"{kind}.{part}"] for part in _PARTS))
                 for kind, held in described["numbers"].items()
             }
             categories: dict[str, Any] = {
@@ -213,12 +211,7 @@ class FittedColumns:
                 for kind, held in described["categories"].items()
             }
             texts = {
-                name: TextTransform.from_arrays(
-                    {
-                        part: arrays[f"texts.{place}.{part}"]
-                        for part in ("idf", "terms", "weights", "directions")
-                    }
-                )
+                name: TextTransform(*(arrays[f"texts.{place}.{part}"] for part in _TEXT_PARTS))
                 for place, name in enumerate(described["texts"])
             }
             pairs = tuple(PairFeature(*text.split(":", 1)) for text in described["pair_features"])

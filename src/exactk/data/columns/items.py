@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float32, Int32, Int64
 
+from exactk.data.columns import Columns, PairFeature
 from exactk.data.columns.codes import category_texts, hashed_rows
 from exactk.data.columns.fitted import FittedColumns
-from exactk.data.columns.roles import Columns, PairFeature
 from exactk.data.columns.texts import Terms, overlaps, words_of
 from exactk.data.table import combine, flatten, is_list, is_text
 from exactk.errors import DataError
@@ -113,7 +113,7 @@ def vector_matrix(items: pa.Table, name: str) -> Float32[np.ndarray, "I V"]:
         row = int(np.flatnonzero(wrong)[0])
         raise DataError(f"items: row {row}, column '{name}': {lengths[row]} numbers, other rows have {size}")
     matrix = np.zeros((len(items), size), np.float32)
-    numbers = np.nan_to_num(values.to_numpy(zero_copy_only=False).astype(np.float32))
+    numbers = np.nan_to_num(np.asarray(values, np.float32))
     matrix[lengths > 0] = numbers.reshape(-1, size) if size else 0
     return matrix
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from jaxtyping import Bool, Float32, Int32, Int64
 
 from exactk.data.assemble import entries
+from exactk.data.columns import SENT_MEASURES
 from exactk.data.columns.fitted import RARE, FittedCategories, FittedColumns, FittedNumbers
 from exactk.data.columns.items import ItemColumns, derived_pairs, pair_features_of, vector_matrix
-from exactk.data.columns.roles import SENT_MEASURES
 from exactk.data.columns.texts import TextTransform
 from exactk.data.index import Index, IndexNames
 from exactk.data.table import combine
@@ -24,6 +23,11 @@ from exactk.errors import DataError
 
 if TYPE_CHECKING:
     from exactk.data.folder import Folder
+
+Rows = Int64[np.ndarray, "R"]
+Recode = tuple[
+    int, Int32[np.ndarray, "_"]
+]  # the place of a column in the folder, and a new code for each of its codes
 
 SAMPLE = 1 << 18  # rows that numbers are judged by
 TEXTS = 1 << 17  # items whose texts say how rare words are, and which go together
@@ -48,9 +52,8 @@ class LoggedColumns:
             for f, name in enumerate(fitted.candidate_categories.names)
             if _held(name, candidates.category_names, "candidate category")
         ]
-        self._context_places = _places(
-            fitted.context_numbers.names, columns.context.numbers, "context number"
-        )
+        context = fitted.context_numbers.names
+        self._context_places = _places(context, columns.context.numbers, "context number")
         self._context = _recoded(fitted.context_categories, "context", columns.context.categories, names)
         self._users = _recoded(fitted.user_categories, "user", columns.user.categories, names)
 
@@ -59,10 +62,9 @@ class LoggedColumns:
         """What the folder's items say; read on first use."""
         return ItemColumns.of(self._items, self.fitted, self.index.item_features)
 
-    def arrays(
-        self, rows: Int64[np.ndarray, "B"], item: Int64[np.ndarray, "B N"], present: Bool[np.ndarray, "B N"]
-    ) -> dict[str, np.ndarray]:
-        """Fields of a batch by name, only those for which there are columns."""
+    def arrays(self, rows: Int64[np.ndarray, "B"], item: Int64[np.ndarray, "B N"]) -> dict[str, np.ndarray]:
+        """Fields of a batch by name, only those for which there are columns; of `item` -1 is nobody."""
+        present = item >= 0
         index, fitted, held = self.index, self.fitted, self.candidates
         of_candidates = entries(index.candidate_start, rows)[1]
         found: dict[str, np.ndarray] = {"clicks": _clicks(index, rows, item.shape[1])}
@@ -77,9 +79,7 @@ class LoggedColumns:
         if self._recodes:
             found["candidate_categories"] = _looked_up(codes, self._recodes)
         if fitted.context_numbers.names:
-            found["context_numbers"] = np.asarray(
-                index.context_numbers[rows][:, self._context_places], np.float32
-            )
+            found["context_numbers"] = index.context_numbers[rows][:, self._context_places]
         if fitted.context_categories.names:
             found["context_categories"] = _looked_up(index.context_categories[rows], self._context)
         if fitted.user_categories.names:
@@ -107,10 +107,8 @@ def _places(wanted: tuple[str, ...], held: tuple[str, ...], what: str) -> Int64[
     return np.array([held.index(name) for name in wanted if _held(name, held, what)], np.int64)
 
 
-def _recoded(
-    fitted: FittedCategories, kind: str, held: tuple[str, ...], names: IndexNames
-) -> list[tuple[int, Int32[np.ndarray, "_"]]]:
-    """For each column of the vocabulary its place in the folder, and the vocabulary's code of each of its codes."""
+def _recoded(fitted: FittedCategories, kind: str, held: tuple[str, ...], names: IndexNames) -> list[Recode]:
+    """For each column of the vocabulary its codes for those of the folder."""
     return [
         (held.index(name), fitted.recoded(f, names.values[f"{kind}.{name}"]))
         for f, name in enumerate(fitted.names)
@@ -118,9 +116,7 @@ def _recoded(
     ]
 
 
-def _looked_up(
-    codes: Int32[np.ndarray, "*S C"], tables: list[tuple[int, Int32[np.ndarray, "_"]]]
-) -> Int32[np.ndarray, "*S G"]:
+def _looked_up(codes: Int32[np.ndarray, "*S C"], tables: list[Recode]) -> Int32[np.ndarray, "*S G"]:
     return np.stack([table[codes[..., place]] for place, table in tables], -1).astype(np.int32)
 
 
@@ -140,11 +136,7 @@ def _padded(values: np.ndarray, present: Bool[np.ndarray, "B N"], missing: float
 
 
 def fitted_columns(
-    folder: Folder,
-    rows: Int64[np.ndarray, "R"],
-    users: Int64[np.ndarray, "U"],
-    items: Int64[np.ndarray, "I"],
-    with_texts: bool = True,
+    folder: Folder, rows: Rows, users: Int64[np.ndarray, "U"], items: Int64[np.ndarray, "I"], with_texts: bool
 ) -> FittedColumns:
     """What these rows, and the users and items they meet, hold."""
     columns, index, held = folder.columns, folder.index, folder.candidate_columns
@@ -180,12 +172,12 @@ def fitted_columns(
     )
 
 
-def _spread(rows: Int64[np.ndarray, "R"], most: int) -> Int64[np.ndarray, "S"]:
+def _spread(rows: Rows, most: int) -> Int64[np.ndarray, "S"]:
     """So many of them at the most, evenly spaced."""
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.int64)]
 
 
-def _sampled(index: Index, rows: Int64[np.ndarray, "R"]) -> Int64[np.ndarray, "S"]:
+def _sampled(index: Index, rows: Rows) -> Int64[np.ndarray, "S"]:
     """Candidates of impressions evenly spaced through train, about `SAMPLE` of them."""
     if not len(rows):
         return np.empty(0, np.int64)
@@ -193,7 +185,7 @@ def _sampled(index: Index, rows: Int64[np.ndarray, "R"]) -> Int64[np.ndarray, "S
     return entries(index.candidate_start, _spread(rows, max(1, int(SAMPLE / mean))))[1]
 
 
-def _candidate_categories(folder: Folder, rows: Int64[np.ndarray, "R"]) -> FittedCategories:
+def _candidate_categories(folder: Folder, rows: Rows) -> FittedCategories:
     held = folder.candidate_columns
     counts = [np.zeros(len(held.values[name]) + 1, np.int64) for name in held.category_names]
     for first in range(0, len(rows) if counts else 0, _BLOCK):
@@ -203,20 +195,17 @@ def _candidate_categories(folder: Folder, rows: Int64[np.ndarray, "R"]) -> Fitte
     return _common(held.category_names, [held.values[name] for name in held.category_names], counts)
 
 
-def _categories(
-    folder: Folder, kind: str, codes: Int32[np.ndarray, "R F"], rows: Int64[np.ndarray, "S"]
-) -> FittedCategories:
+def _categories(folder: Folder, kind: str, codes: Int32[np.ndarray, "E F"], rows: Rows) -> FittedCategories:
     names: tuple[str, ...] = getattr(folder.columns, kind).categories
     lists = [folder.names.values[f"{kind}.{name}"] for name in names]
     counts = [np.bincount(codes[rows, f], minlength=len(held) + 1) for f, held in enumerate(lists)]
     return _common(names, lists, counts)
 
 
-def _common(
-    names: tuple[str, ...], lists: list[list[str]], counts: list[Int64[np.ndarray, "_"]]
-) -> FittedCategories:
+def _common(names: tuple[str, ...], lists: list[list[str]], counts: list[np.ndarray]) -> FittedCategories:
     """Values met often enough to be learned."""
-    kept = []
-    for values, count in zip(lists, counts, strict=True):
-        kept.append(pc.filter(pa.array(values, pa.string()), pa.array(count[1:] >= RARE)))
+    kept = (
+        pa.array(values, pa.string()).filter(pa.array(count[1:] >= RARE))
+        for values, count in zip(lists, counts, strict=True)
+    )
     return FittedCategories(names, tuple(kept))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple, no_type_check
@@ -104,15 +104,6 @@ class TextTransform:
         vectors = np.zeros((len(texts), self.directions.shape[1]), np.float32)
         _sparse_times_dense(rows.start, rows.terms, rows.values, self.directions, vectors)
         return _unit(vectors)
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """For keeping."""
-        return {"idf": self.idf, "terms": self.terms, "weights": self.weights, "directions": self.directions}
-
-    @classmethod
-    def from_arrays(cls, held: Mapping[str, np.ndarray]) -> TextTransform:
-        """The way back."""
-        return cls(held["idf"], held["terms"], held["weights"], held["directions"])
 
 
 class _Sparse(NamedTuple):

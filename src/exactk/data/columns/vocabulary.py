@@ -101,15 +101,11 @@ class Vocabulary:
 
     def index_users(self, ids: pa.Array) -> Int64[np.ndarray, "R"]:
         """Indices of a whole column of user ids."""
-        if self.user_rows:
-            return hashed_rows(ids, self.user_rows) + 1
-        return RowLookup(self.user_ids)(ids) + 1
+        return (hashed_rows(ids, self.user_rows) if self.user_rows else RowLookup(self.user_ids)(ids)) + 1
 
     def index_items(self, ids: pa.Array) -> Int64[np.ndarray, "R"]:
         """Indices of a whole column of item ids."""
-        if self.item_rows:
-            return hashed_rows(ids, self.item_rows) + 1
-        return RowLookup(self.item_ids)(ids) + 1
+        return (hashed_rows(ids, self.item_rows) if self.item_rows else RowLookup(self.item_ids)(ids)) + 1
 
     @property
     def item_type(self) -> type | None:
@@ -125,8 +121,7 @@ class Vocabulary:
         return [self._index("item", item_id) for item_id in item_ids]
 
     def _index(self, kind: str, wanted: Any) -> int:
-        ids = self.user_ids if kind == "user" else self.item_ids
-        rows = self.user_rows if kind == "user" else self.item_rows
+        ids, rows = self._known(kind)
         expected = self._type(kind)
         if isinstance(wanted, np.generic):
             wanted = wanted.item()
@@ -142,10 +137,13 @@ class Vocabulary:
         return self._tables[kind].get(wanted, 0)
 
     def _type(self, kind: str) -> type | None:
-        ids = self.user_ids if kind == "user" else self.item_ids
-        if not (len(ids) or (self.user_rows if kind == "user" else self.item_rows)):
+        ids, rows = self._known(kind)
+        if not (len(ids) or rows):
             return None
         return int if pa.types.is_integer(ids.type) else str
+
+    def _known(self, kind: str) -> tuple[pa.Array, int]:
+        return (self.user_ids, self.user_rows) if kind == "user" else (self.item_ids, self.item_rows)
 
     def save(self, folder: Path | str) -> None:
         """Write vocabulary.json and one Parquet file of ids each for users and items into an existing folder."""

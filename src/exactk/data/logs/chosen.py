@@ -8,22 +8,42 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from exactk.data.columns.roles import ROLES, Columns, encoded_name
+from exactk.data.columns import ROLES, Columns, encoded_name
+from exactk.data.logs.check import ReadReport
 from exactk.data.logs.columns import ID_LISTS
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.files import beginning
-from exactk.data.logs.guess import SUGGESTED_K, is_list_text
-from exactk.data.logs.recognised import key_of, named_ids, plain_values
-from exactk.data.logs.report import ReadReport
-from exactk.data.table import is_list
+from exactk.data.logs.guess import SUGGESTED_K, holds_lists
+from exactk.data.logs.recognised import key_of, named_ids
+from exactk.data.table import plain_values
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest
 
 EntityKind = Literal["item", "user"]
+BadRows = Literal["error", "drop"]
+
+
+class ReadOptions(NamedTuple):
+    """How a caller's log is read, and the tables of items and users beside it.
+
+    `item_features` and `user_features` name the number columns that are features, instead of those guessed.
+    `separator` parts lists written as text. `text_ids` reads every id as text, so that 007 stays 007.
+    """
+
+    item_columns: Mapping[str, str] | None = None
+    user_columns: Mapping[str, str] | None = None
+    item_features: Sequence[str] = ()
+    user_features: Sequence[str] = ()
+    separator: str | None = None
+    text_ids: bool = False
+    bad_rows: BadRows = "drop"
+
+
+AS_USUAL = ReadOptions()
 
 
 @dataclass(frozen=True)
@@ -33,7 +53,6 @@ class Entity:
     kind: EntityKind
     mapping: Mapping[str, str]
     columns: Columns
-    held: tuple[str, ...] | None  # the columns of the caller's table, None where there is no such table
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -50,7 +69,6 @@ class ChosenColumns:
     ignored: Mapping[str, str] = field(default_factory=dict)
     k_guessed: bool = False
     mappings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def whole_lists(self) -> bool:
@@ -68,7 +86,7 @@ class ChosenColumns:
 
     def entity(self, kind: EntityKind) -> Entity:
         """What concerns items, or users."""
-        return Entity(kind, self.mappings.get(kind, {}), self.columns, self.held.get(kind))
+        return Entity(kind, self.mappings.get(kind, {}), self.columns)
 
     def tell(self, report: ReadReport) -> None:
         """What was used as what, and what was left out."""
@@ -97,29 +115,20 @@ class ChosenColumns:
             "columns": self.columns.to_dict(), "lists": self.lists, "ignored": dict(self.ignored),
             "k_guessed": self.k_guessed,
             "mappings": {kind: dict(held) for kind, held in self.mappings.items()},
-            "held": {kind: list(names) for kind, names in self.held.items()},
         }  # fmt: skip
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> ChosenColumns:
         """The way back."""
-        held = {kind: tuple(names) for kind, names in described["held"].items()}
-        return cls(**{**described, "columns": Columns.from_dict(described["columns"]), "held": held})
+        return cls(**{**described, "columns": Columns.from_dict(described["columns"])})
 
 
 def choose_columns(
-    source: Any,
-    columns: Any = None,
-    items: Any = None,
-    users: Any = None,
-    item_columns: Mapping[str, str] | None = None,
-    user_columns: Mapping[str, str] | None = None,
-    item_features: Sequence[str] = (),
-    user_features: Sequence[str] = (),
+    source: Any, columns: Any = None, items: Any = None, users: Any = None, options: ReadOptions = AS_USUAL
 ) -> ChosenColumns:
     """Take the columns the caller named; guess those of features where none were named."""
     log = _beginning(source, columns)
-    mappings = {"item": dict(item_columns or {}), "user": dict(user_columns or {})}
+    mappings = {"item": dict(options.item_columns or {}), "user": dict(options.user_columns or {})}
     tables = {
         kind: None if table is None else _renamed(_beginning(table), mappings[kind])
         for kind, table in (("item", items), ("user", users))
@@ -139,27 +148,19 @@ def choose_columns(
         if key := key_of(table, ours, *named_ids(log, chosen.roles, kind)):
             mappings[kind][ours] = key
             tables[kind] = _renamed(table, {ours: key})
-    for kind, names in (("item", item_features), ("user", user_features)):
+    for kind, names in (("item", options.item_features), ("user", options.user_features)):
         if names:
             chosen = replace(chosen, **{kind: replace(getattr(chosen, kind), numbers=tuple(names))})
     _check_entities(chosen, log, tables)
     if chosen.positives_only:
         chosen = replace(chosen, k=named.k)  # what was chosen is the card
+    rows_of_items = "item_id" in (*chosen.roles, *log.column_names)
     lists = "candidates" in chosen.roles or (
-        "item_id" not in chosen.roles and "item_id" not in log.column_names
-        and any(is_list(plain.type) or is_list_text(name, plain) for name, plain in
-                ((name, plain_values(log[name])) for name in log.column_names))
-    )  # fmt: skip
+        not rows_of_items and any(holds_lists(name, plain_values(log[name])) for name in log.column_names)
+    )
     if lists and chosen.k is None and not chosen.roles.keys() & {"card", "on_card"}:
         chosen = replace(chosen, k=SUGGESTED_K)  # a request must ask for some
-    return ChosenColumns(
-        chosen,
-        lists,
-        _ignored(chosen, log, reasons),
-        named.k is None,
-        mappings,
-        {kind: tuple(table.column_names) for kind, table in tables.items() if table is not None},
-    )
+    return ChosenColumns(chosen, lists, _ignored(chosen, log, reasons), named.k is None, mappings)
 
 
 def _named(columns: Any) -> Columns:
@@ -183,20 +184,14 @@ def _named(columns: Any) -> Columns:
 def _with_usual_roles(columns: Columns, log: pa.Table) -> Columns:
     """A column that bears the very name of a role and has no other use has that role."""
     used = {*columns.roles.values(), *columns.ignored}
-    for carrier, held in columns.carriers():
-        used |= set(held.names) if carrier in ("candidate", "context") else set()
-    named = {
-        name: name
-        for name in ROLES
-        if name in log.column_names and name not in used and name not in columns.roles
-    }
-    return replace(columns, roles={**columns.roles, **named})
+    used |= {*columns.candidate.names, *columns.context.names}
+    free = [name for name in ROLES if name in log.column_names and name not in (*used, *columns.roles)]
+    return replace(columns, roles={**columns.roles, **{name: name for name in free}})
 
 
 def _beginning(source: Any, columns: Any = None) -> pa.Table:
-    as_text = (
-        [columns.get(name, name) for name in ID_LISTS] if isinstance(columns, Mapping) else list(ID_LISTS)
-    )
+    named = columns if isinstance(columns, Mapping) else {}
+    as_text = (named.get(name, name) for name in ID_LISTS)
     return beginning(source, [name for name in as_text if isinstance(name, str)])
 
 

@@ -5,6 +5,7 @@ Knows no files beyond the names it puts into messages; refuses, by row and colum
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Float32, Float64, Int8, Int32, Int64, UInt8
 
-from exactk.data.assemble import FAULTS, card_positions, list_positions
+from exactk.data.assemble import FAULTS, ItemLists, card_positions, list_positions
+from exactk.data.columns import Columns
 from exactk.data.columns.codes import CategoryCoder, category_texts
-from exactk.data.columns.roles import Columns
-from exactk.data.table import SPLITS, RowLookup, combine, flatten, packed_size
+from exactk.data.table import FILES, SPLITS, RowLookup, combine, flags_in, flatten, owners, packed_size
 from exactk.errors import DataError
 
 NO_TIMESTAMP = np.iinfo(np.int64).min
+
+
+Rows = Int64[np.ndarray, "R"]
 
 
 class Coder:
@@ -36,28 +40,28 @@ class Coder:
     def coded(self, table: pa.Table) -> dict[str, np.ndarray]:
         R = len(table)
         ids, num_candidates = flatten(table["candidates"])
-        candidates = self._rows_of(self.items, ids, num_candidates, "candidates", "items.parquet")
-        ones = np.ones(R, np.int64)
-        user = self._rows_of(self.users, table["user_id"], ones, "user_id", "users.parquet")
+        candidates = self._rows_of(self.items, ids, num_candidates, "candidates")
+        user = self._rows_of(self.users, table["user_id"], np.ones(R, np.int64), "user_id")
         cards, card_sizes = flatten(self._or_null(table, "card", pa.list_(self.items.ids.type)))
-        card = self._rows_of(self.items, cards, card_sizes, "card", "items.parquet")
+        card = self._rows_of(self.items, cards, card_sizes, "card")
         clicked_item = combine(self._or_null(table, "clicked_item", self.items.ids.type))
-        named = clicked_item.is_valid().to_numpy(zero_copy_only=False)
-        click = self.items(clicked_item)
-        if (named & (click < 0)).any():
-            row = int(np.flatnonzero(named & (click < 0))[0])
-            raise self._error(row, "clicked_item", f"{clicked_item[row].as_py()!r} is not in items.parquet")
-        placed = card_positions(candidates, num_candidates, card, card_sizes, click, self._scratch, self.row)
+        named, click = np.asarray(clicked_item.is_valid()), self.items(clicked_item)
+        self._refuse(
+            "clicked_item",
+            named & (click < 0),
+            lambda row: f"{clicked_item[row].as_py()!r} is not in items.parquet",
+        )
+        lists = ItemLists(candidates, num_candidates), ItemLists(card, card_sizes)
+        placed = card_positions(*lists, click, self._scratch, self.row)
         if placed.fault.any():
-            row = int(np.flatnonzero(placed.fault)[0])
+            row = int((placed.fault > 0).argmax())
             flat = {"candidates": ids, "card": cards, "clicked_item": clicked_item}
             column, text = FAULTS[int(placed.fault[row])]
-            culprit = flat[column][int(placed.culprit[row])].as_py()
-            raise self._error(row, column, text.format(item=culprit))
-        clicked = pc.fill_null(self._or_null(table, "clicked", pa.bool_()), False).to_numpy()
-        if (named & ~clicked).any():
-            row = int(np.flatnonzero(named & ~clicked)[0])
-            raise self._error(row, "clicked_item", "an item is named though nothing was clicked")
+            raise self._error(row, column, text.format(item=flat[column][int(placed.culprit[row])].as_py()))
+        clicked = flags_in(self._or_null(table, "clicked", pa.bool_()))
+        self._refuse(
+            "clicked_item", named & ~clicked, lambda _: "an item is named though nothing was clicked"
+        )
         click_positions, click_counts = self._clicks(table, candidates, num_candidates, placed.clicked)
         graph, graph_sizes = self._graphs(table, num_candidates)
         coded = {
@@ -77,26 +81,24 @@ class Coder:
         self,
         table: pa.Table,
         candidates: Int64[np.ndarray, "C"],
-        num_candidates: Int64[np.ndarray, "R"],
+        num_candidates: Rows,
         clicked: Int32[np.ndarray, "R"],
-    ) -> tuple[Int32[np.ndarray, "L"], Int64[np.ndarray, "R"]]:
+    ) -> tuple[Int32[np.ndarray, "L"], Rows]:
         """Positions of all clicked items; where only one is named, of that one."""
         if "clicked_items" not in table.column_names:
             return clicked[clicked >= 0], (clicked >= 0).astype(np.int64)
         ids, counts = flatten(table["clicked_items"])
-        items = self._rows_of(self.items, ids, counts, "clicked_items", "items.parquet")
+        items = self._rows_of(self.items, ids, counts, "clicked_items")
         positions = list_positions(candidates, num_candidates, items, counts)
-        if (positions < 0).any():
-            bad = int(np.flatnonzero(positions < 0)[0])
-            row = int(np.searchsorted(np.cumsum(counts), bad, side="right"))
-            raise self._error(
-                row, "clicked_items", f"the clicked item {ids[bad].as_py()!r} is not among the candidates"
-            )
+        self._refuse(
+            "clicked_items", positions < 0,
+            lambda bad: f"the clicked item {ids[bad].as_py()!r} is not among the candidates", counts,
+        )  # fmt: skip
         return positions, counts
 
     def _context_numbers(self, table: pa.Table) -> Float32[np.ndarray, "R F"]:
         held = [self._or_null(table, name, pa.float32()) for name in self.context.numbers]
-        columns = [combine(column).cast(pa.float32()).to_numpy(zero_copy_only=False) for column in held]
+        columns = [np.asarray(column.cast(pa.float32())) for column in held]
         return np.column_stack(columns) if columns else np.empty((len(table), 0), np.float32)
 
     def _context_categories(self, table: pa.Table) -> Int32[np.ndarray, "R F"]:
@@ -106,63 +108,63 @@ class Coder:
         ]
         return np.column_stack(codes) if codes else np.empty((len(table), 0), np.int32)
 
-    def _rows_of(
-        self, lookup: RowLookup, ids: Any, lengths: Int64[np.ndarray, "R"], column: str, file: str
-    ) -> Int64[np.ndarray, "C"]:
+    def _rows_of(self, lookup: RowLookup, ids: Any, lengths: Rows, column: str) -> Int64[np.ndarray, "C"]:
+        """The rows of ids, `lengths` of them in each row of the table."""
         rows = lookup(ids)
-        if len(rows) and rows.min() < 0:
-            bad = int(np.flatnonzero(rows < 0)[0])
-            row = int(np.searchsorted(np.cumsum(lengths), bad, side="right"))
-            raise self._error(row, column, f"{ids[bad].as_py()!r} is not in {file}")
+        file = FILES["items" if lookup is self.items else "users"]
+        self._refuse(column, rows < 0, lambda bad: f"{ids[bad].as_py()!r} is not in {file}", lengths)
         return rows
 
     def _or_null(self, table: pa.Table, name: str, kind: pa.DataType) -> Any:
         return table[name] if name in table.column_names else pa.chunked_array([pa.nulls(len(table), kind)])
 
-    def _advance(self, name: str, lengths: Int64[np.ndarray, "R"]) -> Int64[np.ndarray, "R"]:
+    def _advance(self, name: str, lengths: Rows) -> Rows:
         ends = self._ends[name] + np.cumsum(lengths)
         self._ends[name] = int(ends[-1]) if len(ends) else self._ends[name]
         return ends
 
+    def _refuse(
+        self, column: str, wrong: np.ndarray, text: Callable[[int], str], lengths: Rows | None = None
+    ) -> None:
+        """Refuse the first wrong value: one a row, or `lengths` of them."""
+        if wrong.any():
+            bad = int(wrong.argmax())
+            raise self._error(bad if lengths is None else int(owners(lengths)[bad]), column, text(bad))
+
     def _error(self, row: int, column: str, text: str) -> DataError:
         return DataError(f"impressions.parquet: row {self.row + row}, column '{column}': {text}")
 
-    def _graphs(
-        self, table: pa.Table, num_candidates: Int64[np.ndarray, "R"]
-    ) -> tuple[UInt8[np.ndarray, "G"], Int64[np.ndarray, "R"]]:
+    def _graphs(self, table: pa.Table, num_candidates: Rows) -> tuple[UInt8[np.ndarray, "G"], Rows]:
         if "graph" not in table.column_names:
             return np.empty(0, np.uint8), np.zeros(len(table), np.int64)
         column = combine(table["graph"])
-        sizes = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        sizes = np.asarray(pc.fill_null(pc.binary_length(column), 0), np.int64)
         wanted = np.array([packed_size(int(n)) for n in num_candidates])
-        wrong = column.is_valid().to_numpy(zero_copy_only=False) & (sizes != wanted)
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            text = f"{sizes[row]} bytes, {num_candidates[row]} candidates need {wanted[row]}"
-            raise self._error(row, "graph", text)
+        self._refuse(
+            "graph", np.asarray(column.is_valid()) & (sizes != wanted),
+            lambda row: f"{sizes[row]} bytes, {num_candidates[row]} candidates need {wanted[row]}",
+        )  # fmt: skip
         held = b"".join(value for value in column.to_pylist() if value is not None)
         return np.frombuffer(held, np.uint8), sizes
 
     def _propensity(self, table: pa.Table) -> Float64[np.ndarray, "R"]:
-        column = self._or_null(table, "propensity", pa.float64())
-        values = pc.fill_null(column, float("nan")).to_numpy().astype(np.float64)
-        wrong = (values <= 0) | (values > 1)
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            text = f"{values[row]} is no probability of having been shown (above 0, at most 1)"
-            raise self._error(row, "propensity", text)
-        return np.asarray(values)
+        values = np.asarray(self._or_null(table, "propensity", pa.float64()).cast(pa.float64()))
+        self._refuse(
+            "propensity", (values <= 0) | (values > 1),
+            lambda row: f"{values[row]} is no probability of having been shown (above 0, at most 1)",
+        )  # fmt: skip
+        return values
 
-    def _timestamp(self, table: pa.Table) -> Int64[np.ndarray, "R"]:
+    def _timestamp(self, table: pa.Table) -> Rows:
         column = self._or_null(table, "timestamp", pa.int64()).cast(pa.int64())
-        return np.asarray(pc.fill_null(column, NO_TIMESTAMP).to_numpy())
+        return np.asarray(pc.fill_null(column, NO_TIMESTAMP))
 
-    def _requests(self, ids: Any) -> Int64[np.ndarray, "R"]:
+    def _requests(self, ids: Any) -> Rows:
         ids = combine(ids)
         last, number = self._last_request
         starts = np.ones(len(ids), bool)
         if len(ids) > 1:
-            starts[1:] = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+            starts[1:] = pc.not_equal(ids[1:], ids[:-1])
         if len(ids) and self.row and ids[0].as_py() == last:
             starts[0] = False
         numbers = number + np.cumsum(starts)
@@ -172,11 +174,9 @@ class Coder:
 
     def _splits(self, table: pa.Table) -> Int8[np.ndarray, "R"]:
         column = combine(self._or_null(table, "split", pa.string()))
-        places = pc.index_in(column, value_set=pa.array(SPLITS), skip_nulls=True)
-        wrong = column.is_valid().to_numpy(zero_copy_only=False) & places.is_null().to_numpy(
-            zero_copy_only=False
-        )
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise self._error(row, "split", f"{column[row].as_py()!r} is none of {', '.join(SPLITS)}")
-        return np.asarray(pc.fill_null(places, -1).to_numpy(zero_copy_only=False), np.int8)
+        places = np.asarray(pc.fill_null(pc.index_in(column, value_set=pa.array(SPLITS)), -1), np.int8)
+        self._refuse(
+            "split", np.asarray(column.is_valid()) & (places < 0),
+            lambda row: f"{column[row].as_py()!r} is none of {', '.join(SPLITS)}",
+        )  # fmt: skip
+        return places

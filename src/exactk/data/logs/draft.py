@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
-from exactk.data.columns.roles import Columns, FeatureColumns
-from exactk.data.logs.columns import ID_LISTS, flags_of
+from exactk.data.columns import Columns, FeatureColumns
+from exactk.data.logs.columns import ID_LISTS
 from exactk.data.logs.files import ENDINGS, beginning
 from exactk.data.logs.guess import (
     SUGGESTED_K,
@@ -30,19 +30,9 @@ from exactk.data.logs.guess import (
     points_at_clicks,
     words,
 )
-from exactk.data.logs.moments import are_dates
-from exactk.data.logs.number_texts import are_numbers, hold_digits
-from exactk.data.logs.recognised import (
-    among,
-    codes_of,
-    in_lists,
-    key_of,
-    named_ids,
-    plain_values,
-    recognised,
-    vectors_of,
-)
-from exactk.data.table import flatten, is_list, is_plain, is_text
+from exactk.data.logs.recognised import among, in_lists, key_of, named_ids, recognised, vectors_of
+from exactk.data.logs.written import are_dates, are_numbers, flags_of, hold_digits
+from exactk.data.table import codes_of, flatten, is_list, is_number, is_plain, is_text, owners, plain_values
 
 _ENOUGH = 50  # rows of items met before, to believe that a column is constant within them
 _MOSTLY_DISTINCT = 0.5
@@ -113,21 +103,16 @@ def draft_columns(
     found = list(reading.guesses())
     for name, table in (("item", items), ("user", users)):
         if table is not None:
-            found += _entity_guesses(
-                name, table, key_of(table, f"{name}_id", *named_ids(reading.table, reading.roles, name))
-            )
-    uses: dict[tuple[str, str], list[str]] = {}
-    for fact in found:
-        carrier, _, kind = fact.use.partition(".")
-        if kind:
-            uses.setdefault((carrier, kind), []).append(fact.column)
+            key = key_of(table, f"{name}_id", *named_ids(reading.table, reading.roles, name))
+            found += _entity_guesses(name, table, key)
+
+    def used_as(use: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(fact.column for fact in found if fact.use == use))
+
     features: dict[str, Any] = {
-        carrier: FeatureColumns(**{kind: tuple(dict.fromkeys(uses.get((carrier, kind), ()))) for kind in kinds})
-        for carrier, kinds in (
-            ("candidate", ("numbers", "categories")), ("context", ("numbers", "categories")),
-            ("item", ("numbers", "categories", "texts", "vectors")), ("user", ("numbers", "categories")),
-        )
-    }  # fmt: skip
+        carrier: FeatureColumns(*(used_as(f"{carrier}.{kind}") for kind in FeatureColumns.__annotations__))
+        for carrier in ("candidate", "context", "item", "user")
+    }
     ignored = tuple(fact.column for fact in found if not fact.use and fact.table == "log")
     columns = Columns(
         roles=reading.roles, ignored=ignored, k=reading.card_size(), positives_only=reading.positives_only,
@@ -147,7 +132,7 @@ class _Log:
         self.written, self.table, self.marks = table, found.table, found.marks
         self.lists, self.roles, self.positives_only = found.lists, found.roles, found.positives_only
         self._sizes = self._list_sizes()
-        self.request = np.repeat(np.arange(len(self._sizes)), self._sizes)
+        self.request = owners(self._sizes)
         ids = self._role("candidates" if self.lists else "item_id")
         flat = flatten(ids)[0] if self.lists and ids is not None and is_list(ids.type) else ids
         self.item = None if flat is None or self._order is None else codes_of(flat)[self._order]
@@ -172,9 +157,8 @@ class _Log:
                 continue
             use, reason = self._use(name, plain_values(self.table[name]))
             if reason == _ODD_LISTS and is_text(self.written[name].type):
-                use, reason = self._use(
-                    name, plain_values(self.written[name])
-                )  # bars part its words, no members
+                # Bars part its words, no members.
+                use, reason = self._use(name, plain_values(self.written[name]))
             yield replace(fact, use=use, reason=reason)
 
     def _role(self, ours: str) -> pa.Array | None:
@@ -220,7 +204,7 @@ class _Log:
         flat, of_request = self._flat(column)
         if flat is None:
             return "", _ODD_LISTS
-        if len(pc.unique(flat.drop_null())) < 2 if not is_list(flat.type) else False:
+        if not is_list(flat.type) and len(pc.unique(flat.drop_null())) < 2:
             return "", "it holds one value only"
         if not is_list(flat.type) and is_running_number(flat):
             return "", "it numbers the requests" if of_request else "it numbers the rows"
@@ -243,10 +227,8 @@ class _Log:
         code = codes_of(ordered)
         if not len(code):
             return ordered, False
-        starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
-        constant = (
-            bool((code == np.repeat(code[starts], self._sizes)).all()) and int(self._sizes.max(initial=0)) > 1
-        )
+        starts = np.cumsum(self._sizes) - self._sizes
+        constant = (code == np.repeat(code[starts], self._sizes)).all() and self._sizes.max() > 1
         return (ordered.take(pa.array(starts)), True) if constant else (ordered, False)
 
     def _afterwards(self, values: pa.Array) -> str:
@@ -345,7 +327,7 @@ def _list_kind(name: str, values: pa.Array) -> tuple[str, str]:
         return "texts", ""
     if pa.types.is_integer(flat.type) and (is_category_name(name) or is_category_name(name.rstrip("s"))):
         return "texts", ""  # a bag of labels
-    if pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type):
+    if is_number(flat.type):
         known = sizes[sizes > 0]
         if len(known) and (known == known[0]).all():
             return "vectors", ""

@@ -17,7 +17,7 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from exactk.data.table import combine, flatten, is_list
+from exactk.data.table import combine, flatten, is_list, lists_of
 from exactk.errors import DataError, InputError
 
 ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
@@ -130,12 +130,6 @@ def _usual_types(table: pa.Table) -> pa.Table:
 
 def _is_object(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind.value_type if is_list(kind) else kind))
-
-
-def lists_of(sizes: np.ndarray, values: pa.Array, like: pa.Array) -> pa.Array:
-    """Lists of these lengths, missing where `like` is."""
-    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-    return pa.ListArray.from_arrays(offsets, values, mask=like.is_null() if like.null_count else None)
 
 
 def with_partition(table: pa.Table, path: Path | str) -> pa.Table:

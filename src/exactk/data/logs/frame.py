@@ -5,32 +5,36 @@ Knows no particular log; two layouts are told apart by their columns: `candidate
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from exactk.atomic import temporary_folder
-from exactk.data.columns.roles import NO_USER
+from exactk.data.columns import NO_USER
 from exactk.data.dataset import Dataset
-from exactk.data.logs.check import completed, flags_as_ids, problems
-from exactk.data.logs.chosen import ChosenColumns, choose_columns
-from exactk.data.logs.collected import Collected, DistinctIds
+from exactk.data.logs.check import NOTHING_ELSE, ReadReport, completed, flags_as_ids, problems
+from exactk.data.logs.chosen import ChosenColumns, ReadOptions, choose_columns
 from exactk.data.logs.columns import ID_LISTS, IDS, LONG, WIDE, ColumnReader, selected
-from exactk.data.logs.encoders import TextEncoders
 from exactk.data.logs.files import is_untyped, tables_of
-from exactk.data.logs.report import NOTHING_ELSE, ReadReport
-from exactk.data.logs.rows import Piece, RequestGatherer
-from exactk.data.logs.tables import write_entities
+from exactk.data.logs.rows import DistinctIds, Piece, RequestGatherer
+from exactk.data.logs.tables import Collected, TextEncoders, entity_tables
 from exactk.data.table import Meta, flatten
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.constraints import Constraint, Constraints
 
-BadRows = Literal["error", "drop"]
 Rules = Constraints | Constraint | Sequence[Constraint] | None
+
+
+class Beside(NamedTuple):
+    """Tables of items and users beside a log, and whether all ids are read as text."""
+
+    items: Any = None
+    users: Any = None
+    text_ids: bool = False
 
 
 def from_frame(
@@ -48,7 +52,7 @@ def from_frame(
     are then guessed, and the report says how. Or it describes all columns: a `Columns`, its plain form, or the path of
     a columns file. The first row that cannot be used is an error; with `bad_rows="drop"` such rows are left out, and
     the folder's provenance keeps the report. Without a `path` the folder lasts as long as this process. The other
-    options are those of `build_frame`.
+    options are those of `ReadOptions`.
     """
     target = temporary_folder() if path is None else Path(path)
     build_frame(target, frame, columns, items, users, constraints, **{"bad_rows": "error"} | options)
@@ -62,47 +66,34 @@ def build_frame(
     items: Any = None,
     users: Any = None,
     constraints: Rules = None,
-    *,
-    item_columns: Mapping[str, str] | None = None,
-    user_columns: Mapping[str, str] | None = None,
-    item_features: Sequence[str] = (),
-    user_features: Sequence[str] = (),
-    separator: str | None = None,
-    text_ids: bool = False,
-    bad_rows: BadRows = "drop",
+    **options: Any,
 ) -> ReadReport:
     """Write a dataset folder from frames or files (.parquet, .csv, .tsv, .jsonl), a piece at a time; report on it.
 
-    `item_features` and `user_features` name the number columns that are features, instead of those guessed.
-    `separator` parts lists written as text. `text_ids` reads every id as text, so that 007 stays 007.
+    The options are those of `ReadOptions`.
     """
-    if bad_rows not in ("error", "drop"):
-        raise InputError(f"bad_rows must be 'error' or 'drop', got {bad_rows!r}")
+    given = ReadOptions(**options)
+    if given.bad_rows not in ("error", "drop"):
+        raise InputError(f"bad_rows must be 'error' or 'drop', got {given.bad_rows!r}")
     report = ReadReport(str(impressions) if isinstance(impressions, str | Path) else "frame")
-    chosen = choose_columns(
-        impressions, columns, items, users, item_columns, user_columns, item_features, user_features
-    )
-    tables = sensible_impressions(impressions, chosen, report, separator, text_ids, bad_rows)
-    return write_frame(out, tables, report, chosen, items, users, constraints, text_ids=text_ids)
+    chosen = choose_columns(impressions, columns, items, users, given)
+    tables = sensible_impressions(impressions, chosen, report, given)
+    return write_frame(out, tables, report, chosen, Beside(items, users, given.text_ids), constraints)
 
 
 def sensible_impressions(
-    source: Any,
-    chosen: ChosenColumns,
-    report: ReadReport,
-    separator: str | None = None,
-    text_ids: bool = False,
-    bad_rows: BadRows = "drop",
+    source: Any, chosen: ChosenColumns, report: ReadReport, options: ReadOptions
 ) -> Iterator[pa.Table]:
     """Those impressions of a frame or file that can be used, a piece at a time; the report tells of the others."""
-    reader = ColumnReader(report.source, separator, text_ids, chosen.columns, is_untyped(source))
+    untyped, strict = is_untyped(source), options.bad_rows == "error"
+    reader = ColumnReader(report.source, options.separator, options.text_ids, chosen.columns, untyped)
     for piece in _pieces(source, chosen, reader, report):
-        if bad_rows == "error":
+        if strict:
             _refuse_lost(report)
-        kept = _sensible(piece, report, bad_rows)
+        kept = _sensible(piece, report, strict)
         if len(kept):
             yield kept
-    if bad_rows == "error":
+    if strict:
         _refuse_lost(report)
 
 
@@ -111,11 +102,8 @@ def write_frame(
     tables: Iterable[pa.Table],
     report: ReadReport,
     chosen: ChosenColumns,
-    items: Any = None,
-    users: Any = None,
+    beside: Beside,
     constraints: Rules = None,
-    *,
-    text_ids: bool = False,
 ) -> ReadReport:
     """Write a dataset folder from sensible impressions, wherever they come from; completes and returns the report."""
     rules = Constraints.of(constraints)
@@ -138,17 +126,18 @@ def write_frame(
             met["item"].add(kept["candidates"])
             met["user"].add(kept["user_id"])
         if not report.impressions:
+            lost = (f"{reason} ({entry['rows']})" for reason, entry in report.dropped.items())
             raise DataError(
-                f"{report.source}: not one of {report.rows_read} rows could be used: {_summary(report)}"
+                f"{report.source}: not one of {report.rows_read} rows could be used: "
+                f"{'; '.join(lost) or 'there are none'}"
             )
-        for entity, source in ((chosen.entity("item"), items), (chosen.entity("user"), users)):
+        for entity, source in ((chosen.entity("item"), beside.items), (chosen.entity("user"), beside.users)):
             known, named = met[entity.kind].array(), said[entity.kind].table()
-            write = (
-                (lambda table: writer.write_items(encode(table)))
-                if entity.kind == "item"
-                else writer.write_users
-            )
-            write_entities(write, entity, source, known, named, text_ids, report)
+            for table in entity_tables(entity, source, known, named, beside.text_ids, report):
+                if entity.kind == "item":
+                    writer.write_items(encode(table))
+                else:
+                    writer.write_users(table)
         if chosen.columns.positives_only and not more:
             report.note(NOTHING_ELSE, None, report.impressions)
         chosen.tell(report)
@@ -191,12 +180,12 @@ def _with_user(table: pa.Table, report: ReadReport) -> pa.Table:
     return table.append_column("user_id", pa.array([NO_USER["string"]] * len(table), pa.string()))
 
 
-def _sensible(piece: Piece, report: ReadReport, bad_rows: BadRows) -> pa.Table:
+def _sensible(piece: Piece, report: ReadReport, strict: bool) -> pa.Table:
     """The rows without a problem; every other is an error or in the report."""
     keep = np.ones(len(piece.table), bool)
     for problem in problems(piece.table):
         row = int(piece.rows[problem.row])
-        if bad_rows == "error":
+        if strict:
             raise DataError(
                 f"{report.source}: row {row}, column '{problem.column}': {problem.value!r}: {problem.reason}; "
                 'mend it, or have such rows dropped (bad_rows="drop")'
@@ -214,10 +203,3 @@ def _refuse_lost(report: ReadReport) -> None:
             f"{report.source}: row {first['row']}, column '{first['column']}': {first['value']!r}: {reason}; "
             'mend it, or have such rows dropped (bad_rows="drop")'
         )
-
-
-def _summary(report: ReadReport) -> str:
-    return (
-        "; ".join(f"{reason} ({entry['rows']})" for reason, entry in report.dropped.items())
-        or "there are none"
-    )

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Float64, Int64
 
-from exactk.data.logs.moments import order_of, read_moments
-from exactk.data.table import SPLITS, flatten, is_list, is_text
+from exactk.data.logs.written import FLAG_TEXTS, order_of, read_moments
+from exactk.data.table import SPLITS, codes_of, flatten, is_list, is_number, is_text
 
 SUGGESTED_K = 4
 
@@ -23,15 +23,6 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_TAKEN = _set(
-    "click clicked purchase purchased buy bought order ordered booking booked cart add_to_cart addtocart"
-)
-_LEFT = _set("view viewed impression impressed show shown skip skipped ignored none no_click")
-FLAG_TEXTS = {
-    "true": True, "t": True, "yes": True, "y": True, "1": True, "1.0": True,
-    "false": False, "f": False, "no": False, "n": False, "0": False, "0.0": False,
-    **dict.fromkeys(sorted(_TAKEN), True), **dict.fromkeys(sorted(_LEFT), False),
-}  # fmt: skip
 SPLIT_NAMES = {"training": "train", "validation": "valid", "val": "valid", "dev": "valid", "testing": "test"}
 
 # In order of preference; written without separators and in small letters.
@@ -195,13 +186,12 @@ def speaks_of_clicks(name: str) -> bool:
 def role_fits(role: str, column: pa.Array) -> bool:
     """Whether a column can play the role its name suggests."""
     kind = column.type
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if role in ("candidates", "card", "clicked_items"):
         return is_list(kind) or is_text(kind)
     if role in ("clicked", "on_card"):
         return is_flag(flatten(column)[0] if is_list(kind) else column)
     if role in ("score", "position", "reward"):
-        return bool(number or (is_list(kind) and not is_text(kind.value_type)))
+        return bool(is_number(kind) or (is_list(kind) and not is_text(kind.value_type)))
     if role == "propensity":
         return bool(pa.types.is_floating(kind))
     if role == "timestamp":
@@ -209,7 +199,7 @@ def role_fits(role: str, column: pa.Array) -> bool:
     if role == "split":
         known = pa.array([*SPLITS, *SPLIT_NAMES])
         return bool(is_text(kind) and pc.all(pc.is_in(column.drop_null(), value_set=known)).as_py())
-    return bool(pa.types.is_integer(kind) or is_text(kind) or pa.types.is_floating(kind))
+    return is_number(kind) or is_text(kind)
 
 
 def is_flag(column: pa.Array) -> bool:
@@ -217,7 +207,7 @@ def is_flag(column: pa.Array) -> bool:
     kind = column.type
     if pa.types.is_boolean(kind):
         return True
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or is_text(kind)):
+    if not (is_number(kind) or is_text(kind)):
         return False
     known = pc.unique(column.drop_null()).slice(0, 8).to_pylist()
     if is_text(kind):
@@ -227,16 +217,12 @@ def is_flag(column: pa.Array) -> bool:
 
 def is_moment(column: pa.Array) -> bool:
     """Dates, times, texts that read as such, numbers that count from 1970."""
-    kind = column.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_null(kind):
-        return True
-    known = column.drop_null()
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return True
-    if not is_text(kind) or not len(known):
-        return is_text(kind)
+    kind, known = column.type, column.drop_null()
+    if not is_text(kind):
+        dated = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_null(kind)
+        return bool(dated or is_number(kind))
     few = known.slice(0, 200)
-    if pc.all(pc.match_substring_regex(few, r"^\d{9,19}$")).as_py():
+    if not len(few) or pc.all(pc.match_substring_regex(few, r"^\d{9,19}$")).as_py():
         return True
     return read_moments(few, order_of(known.slice(0, _DATES))) is not None
 
@@ -259,22 +245,19 @@ def moments_as_numbers(column: pa.Array) -> Float64[np.ndarray, "R"] | None:
     """When each was, in whatever unit; None where values are no moments."""
     kind = column.type
     if is_text(kind):
-        digits = pc.all(pc.match_substring_regex(column.drop_null(), r"^\d{9,19}$")).as_py()
-        read = column.cast(pa.int64()) if digits else read_moments(column, order_of(column.slice(0, _DATES)))
+        read = read_moments(column, order_of(column.slice(0, _DATES)))
     else:
         read = column.cast(pa.timestamp("us")) if pa.types.is_date(kind) else column
-    if read is None or not (
-        pa.types.is_temporal(read.type) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    ):
+    if read is None or not (pa.types.is_temporal(read.type) or is_number(kind)):
         return None
     plain = read.cast(pa.int64()) if pa.types.is_temporal(read.type) else read
-    return np.asarray(plain.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+    return np.asarray(plain.cast(pa.float64(), safe=False))
 
 
 def looks_like_moments(column: pa.Array) -> bool:
     """Values that can hardly be anything else."""
     kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+    if not is_number(kind):
         return is_moment(column) and not pa.types.is_null(kind)
     low, high = (pc.min(column).as_py(), pc.max(column).as_py())
     return low is not None and any(first <= low and high <= last for first, last in _EPOCHS)
@@ -289,6 +272,11 @@ def is_list_text(name: str, column: pa.Array) -> bool:
         return False
     several = pc.mean(pc.match_substring_regex(few, r"[|;,\[( ]").cast(pa.float64())).as_py()
     return bool(several > (0.0 if named_for("clicked_items", [name]) else 0.3))
+
+
+def holds_lists(name: str, column: pa.Array) -> bool:
+    """Lists, or texts that are lists."""
+    return is_list(column.type) or is_list_text(name, column)
 
 
 def is_running_number(values: pa.Array) -> bool:
@@ -306,7 +294,7 @@ def is_outcome(values: pa.Array, clicked: Bool[np.ndarray, "C"], luck: float = 1
     """
     if is_list(values.type) or not clicked.any() or clicked.all():
         return False
-    code = values.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+    code = codes_of(values)
     usual = int(np.bincount(code[~clicked]).argmax())
     elsewhere, there = (code[~clicked] != usual).mean(), (code[clicked] != usual).mean()
     by_chance = (1 - there) ** (~clicked).sum()
@@ -315,9 +303,9 @@ def is_outcome(values: pa.Array, clicked: Bool[np.ndarray, "C"], luck: float = 1
 
 def points_at_clicks(values: pa.Array, clicked: Bool[np.ndarray, "C"], sizes: Int64[np.ndarray, "R"]) -> bool:
     """Whether whole numbers of requests, counted from 0 or 1, are nearly always the place of a clicked candidate."""
-    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+    if not is_number(values.type):
         return False
-    place = np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+    place = np.asarray(values.cast(pa.float64(), safe=False))
     for first in (0, 1):
         inside = (place >= first) & (place < sizes + first) & (sizes >= _LONG_LIST)
         if inside.sum() < _ENOUGH_LISTS:
@@ -336,7 +324,7 @@ def finds_every_click(
         return False
     try:
         plain = values.cast(pa.uint8()) if pa.types.is_boolean(values.type) else values
-        held = np.asarray(plain.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+        held = np.asarray(plain.cast(pa.float64()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     sizes = sizes[sizes > 0]

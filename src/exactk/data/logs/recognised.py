@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
-from exactk.data.columns.roles import MEASURED
-from exactk.data.logs.columns import ID_LISTS, LONG, WIDE, are_marked, flags_of, ids_and_marks, split_lists
+from exactk.data.columns import MEASURED
+from exactk.data.logs.columns import ID_LISTS, LONG, WIDE
 from exactk.data.logs.guess import (
     ROLE_NAMES,
+    holds_lists,
     is_clock,
     is_flag,
     is_id_name,
@@ -32,7 +33,8 @@ from exactk.data.logs.guess import (
     role_fits,
     speaks_of_clicks,
 )
-from exactk.data.table import combine, flatten, is_list, is_text
+from exactk.data.logs.written import are_marked, flags_of, ids_and_marks, split_lists
+from exactk.data.table import codes_of, flatten, is_list, is_text, owners, plain_values, replaced
 
 _NEARLY = 0.98  # of the rows must be as the role says
 _MOSTLY = 0.6
@@ -121,15 +123,12 @@ class _Look:
             named = [name for name in self._clicks_by_name(named, role) if self._within_candidates(name)]
             named += [
                 name for name in self._free() if name not in named and role == "card"
-                and is_list(self.column(name).type) and self._within_candidates(name)
+                and self._is_list(name) and self._within_candidates(name)
                 and not named_for("clicked_items", [name])
             ]  # fmt: skip
         elif self.lists and role == "clicked_item":
-            named = [
-                name
-                for name in self._clicks_by_name(named, role)
-                if not is_list(self.column(name).type) and self._within_candidates(name)
-            ]
+            named = [name for name in self._clicks_by_name(named, role) if not self._is_list(name)]
+            named = list(filter(self._within_candidates, named))
         elif self.lists and role in (*MEASURED, "on_card"):
             named = [name for name in named if self._beside_candidates(name)]
         elif role in ("clicked", "on_card", "position", "reward"):
@@ -169,7 +168,7 @@ class _Look:
         """There are lists of ids, and no column parts the rows into items of requests."""
         if {"item_id", "on_card"} & {*self.roles, *self.table.column_names}:
             return False
-        lists = [name for name in self._free() if self._is_list(name)]
+        lists = [name for name in self._free() if holds_lists(name, self.column(name))]
         if not lists:
             return False
         item = next((item for _, item in self._request_and_item()), None)
@@ -177,45 +176,33 @@ class _Look:
         return item is None or bool(not surely and named_for("candidates", lists))
 
     def _is_list(self, name: str) -> bool:
-        column = self.column(name)
-        return is_list(column.type) or is_list_text(name, column)
+        return is_list(self.column(name).type)
 
     def _read_list_texts(self) -> None:
         for name in self.table.column_names:
-            if (
-                is_list_text(name, self.column(name)) and name not in self.roles.values()
-            ) or name in ID_LISTS:
+            listed = name not in self.roles.values() and is_list_text(name, self.column(name))
+            if listed or name in ID_LISTS or name in (self.roles.get(ours) for ours in ID_LISTS):
                 self._make_list(name)
-        for ours in ID_LISTS:
-            if ours in self.roles:
-                self._make_list(self.roles[ours])
 
     def _make_list(self, name: str) -> None:
         if is_text(self.column(name).type):
             lists = split_lists(self.column(name))
             if are_marked(lists):
                 lists, self.marks[name] = ids_and_marks(lists)
-            lists = _with_numbers(lists)
-            self.table = self.table.set_column(self.table.column_names.index(name), name, lists)
+            self.table = replaced(self.table, name, _with_numbers(lists))
 
     def _candidate_lists(self) -> Iterator[str]:
         """Lists by their usual names; else the one that holds all of another list, or of a column of clicks."""
-        held = [name for name in self._free() if is_list(self.column(name).type)]
-        inside = {
-            name: [
-                other
-                for other in self._free()
-                if other != name and among(self.column(other), self.column(name))
-            ]
-            for name in held
-        }
-        holding = [name for name in held if inside[name]]
+        held = list(filter(self._is_list, self._free()))
+        holding = [
+            name for name in held
+            if any(among(self.column(other), self.column(name)) for other in self._free() if other != name)
+        ]  # fmt: skip
         yield from (name for name in named_for("candidates", held) if name in holding)
         yield from sorted(holding, key=lambda name: -len(flatten(self.column(name))[0]))
         yield from self.marks
         yield from named_for("candidates", held)
-        lists = {name: flatten(self.column(name)) for name in self.table.column_names
-                 if is_list(self.column(name).type)}  # fmt: skip
+        lists = {name: flatten(self.column(name)) for name in filter(self._is_list, self.table.column_names)}
         flags = [sizes for values, sizes in lists.values() if is_flag(values)]
         flagged = [name for name in held if any(np.array_equal(lists[name][1], sizes) for sizes in flags)]
         yield from named_for("item_id", flagged)
@@ -225,7 +212,7 @@ class _Look:
     def _ids_of(self, role: str) -> Iterator[str]:
         yield from (
             name for name in named_for(role, self._free())
-            if role_fits(role, self.column(name)) and not is_list(self.column(name).type)
+            if role_fits(role, self.column(name)) and not self._is_list(name)
             and (not self.lists or role != "request_id" or self._mostly_distinct(name))
         )  # fmt: skip
 
@@ -238,7 +225,7 @@ class _Look:
             if role in self._free():
                 return [role]
             fitting = [name for name in self._free() if role_fits(role, self.column(name))]
-            named = [name for name in named_for(role, fitting) if not is_list(self.column(name).type)]
+            named = [name for name in named_for(role, fitting) if not self._is_list(name)]
             taken = {one for ours in _ID_ROLES if ours != role for one in named_for(ours, fitting)}
             free = [name for name in fitting if name not in taken]
             known = [name for name in free if role == "item_id" and self._in_key(name, role)]
@@ -265,12 +252,10 @@ class _Look:
         free = [
             name
             for name in self._free()
-            if role_fits("user_id", self.column(name)) and not is_list(self.column(name).type)
+            if role_fits("user_id", self.column(name)) and not self._is_list(name)
         ]
         known = [name for name in free if self._in_key(name, "user_id")]
-        yield from (
-            name for name in dict.fromkeys([*known, *named_for("user_id", free)]) if self._constant(name)
-        )
+        yield from filter(self._constant, dict.fromkeys([*known, *named_for("user_id", free)]))
 
     def _in_key(self, name: str, role: str) -> bool:
         beside = self.beside.get(role)
@@ -286,19 +271,22 @@ class _Look:
 
     def _constant(self, name: str) -> bool:
         """The same in nearly all rows of a request."""
-        request, code = self._requests(), self.codes(name)
-        first = np.zeros(int(request.max(initial=-1)) + 1, np.int64)
-        first[request[::-1]] = code[::-1]
-        return bool((first[request] == code).mean() > _NEARLY) if len(code) else True
+        code = self.codes(name)
+        return bool((self._firsts(code) == code).mean() > _NEARLY) if len(code) else True
 
     def _about_once(self, name: str) -> bool:
         """Moments of one request lie close together, against the time that all of them span."""
-        moments, request = moments_as_numbers(self.column(name)), self._requests()
+        moments = moments_as_numbers(self.column(name))
         if moments is None or not len(moments):
             return False
-        first = np.full(int(request.max()) + 1, np.nan)
-        first[request[::-1]] = moments[::-1]
-        return bool((np.abs(moments - first[request]) < 0.01 * np.ptp(moments)).mean() > _NEARLY)
+        return bool((np.abs(moments - self._firsts(moments)) < 0.01 * np.ptp(moments)).mean() > _NEARLY)
+
+    def _firsts(self, values: np.ndarray) -> np.ndarray:
+        """For every row the value of the first row of its request."""
+        request = self._requests()
+        first = np.zeros(int(request.max(initial=-1)) + 1, values.dtype)
+        first[request[::-1]] = values[::-1]
+        return np.asarray(first[request])
 
     def _stands_together(self, name: str) -> bool:
         """Rows of one value follow each other."""
@@ -323,7 +311,7 @@ class _Look:
 
     def _fits_clicked(self, name: str) -> bool:
         """Neither always nor never; of the ambiguous names, only some of a list."""
-        if is_list(self.column(name).type):
+        if self._is_list(name):
             return self.lists and self._beside_candidates(name)
         if plain_name(name) not in ("label", "target", "y", "converted", "conversion", "selected", "chosen"):
             return True
@@ -347,9 +335,7 @@ class _Look:
 
     def _fits_reward(self, name: str) -> bool:
         """Where clicks are known, one value where there was none; or a grade, which every candidate may have."""
-        usual = ROLE_NAMES["reward"]
-        plain = plain_name(name)
-        column = self.column(name)
+        usual, plain, column = ROLE_NAMES["reward"], plain_name(name), self.column(name)
         if plain == "label" and len(pc.unique(column)) <= 2:
             return False
         if "clicked" not in self.roles or usual.index(plain) >= usual.index("grade") or plain == "reward":
@@ -393,14 +379,6 @@ def named_ids(log: pa.Table, roles: Mapping[str, str], kind: str) -> tuple[pa.Ar
     return (flatten(held)[0] if is_list(held.type) else held), name
 
 
-def codes_of(column: pa.Array) -> Int64[np.ndarray, "R"]:
-    """A number for every value, a missing one among them, by first appearance."""
-    if is_list(column.type):
-        column = pa.array([str(value) for value in column.to_pylist()], pa.string())
-    encoded = column.dictionary_encode(null_encoding="encode")
-    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
-
-
 def among(values: pa.Array, lists: pa.Array) -> bool:
     """Whether ids, or lists of them, are nearly all in their row's list, and not simply all of it."""
     if not is_list(lists.type):
@@ -426,8 +404,7 @@ def in_lists(values: pa.Array, lists: pa.Array) -> Bool[np.ndarray, "C"]:
 def _each(values: pa.Array) -> tuple[pa.Array, Int64[np.ndarray, "R"]]:
     if is_list(values.type):
         return flatten(values)
-    known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
-    return values.drop_null(), known.astype(np.int64)
+    return values.drop_null(), np.asarray(values.is_valid(), np.int64)
 
 
 def _are_distinct(values: pa.Array, sizes: Int64[np.ndarray, "R"]) -> bool:
@@ -445,15 +422,9 @@ def _keys(
     code = codes_of(pa.concat_arrays([held.cast(pa.string()), offered.cast(pa.string())]))
     width = int(code.max(initial=0)) + 1
     return (
-        np.repeat(np.arange(len(counts)), counts) * width + code[: len(held)],
-        np.repeat(np.arange(len(sizes)), sizes) * width + code[len(held) :],
+        owners(counts) * width + code[: len(held)],
+        owners(sizes) * width + code[len(held) :],
     )
-
-
-def plain_values(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """One array, values of a dictionary spelled out."""
-    held = combine(column)
-    return held.cast(held.type.value_type) if pa.types.is_dictionary(held.type) else held
 
 
 def vectors_of(name: str, column: pa.Array) -> pa.Array | None:

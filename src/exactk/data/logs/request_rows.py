@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int64
 
-from exactk.data.columns.roles import MEASURED, SENT_MEASURES, Columns
+from exactk.data.columns import SENT_MEASURES, Columns, bare_name, is_of_candidates
 from exactk.data.columns.vocabulary import Vocabulary
-from exactk.data.logs.columns import ColumnReader
+from exactk.data.logs.check import ReadReport
+from exactk.data.logs.columns import ColumnReader, refuse_absent
 from exactk.data.logs.files import arrow_table, spread
-from exactk.data.logs.report import ReadReport
 from exactk.data.logs.rows import RequestGatherer
 from exactk.data.requests.request import RequestTable
-from exactk.data.table import combine, flatten, is_list
+from exactk.data.table import combine, flatten, is_list, lists_of, owners, replaced
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest
 
@@ -107,15 +107,13 @@ class RequestReader:
         self.report = ReadReport(source)
         self.met: set[str] = set()  # names that are read, ours and the source's
         self._candidates = candidates
-        self._reader = ColumnReader(
-            source, None, False, asked.columns, untyped, asked.id_types if untyped else None
-        )
+        types = asked.id_types if untyped else None
+        self._reader = ColumnReader(source, columns=asked.columns, untyped=untyped, id_types=types)
 
     def row_id(self, names: Sequence[str]) -> str | None:
         """The column that rows of one request share; None where a row is a request."""
-        if self._has_lists(names):
-            return None
-        return next((name for name in [self._theirs("request_id", names)] if name in names), None)
+        named = self._theirs("request_id", names)
+        return named if named in names and not self._has_lists(names) else None
 
     def pieces(self, tables: Iterable[tuple[int, pa.Table]]) -> Iterator[RequestPiece]:
         """All requests of the tables, in order; each table comes with the row of the source it begins at."""
@@ -129,7 +127,7 @@ class RequestReader:
             return
         for piece in RequestGatherer(self.report).requests(chain([first], held)):
             kept = [name for name in piece.table.column_names if name not in _LEFT]
-            yield RequestPiece(self._table(piece.table.select(kept)), piece.rows)
+            yield RequestPiece(RequestTable(piece.table.select(kept), self.asked.card_size), piece.rows)
 
     def spelled(self, ours: str) -> str:
         """What the source calls it, as far as is known before it is read."""
@@ -154,11 +152,7 @@ class RequestReader:
                 raise InputError(
                     f"there is no column {ours!r} to map{nearest(ours, (*LISTS, *ROWS, *SENT_MEASURES))}"
                 )
-            if theirs not in table.column_names:
-                raise DataError(
-                    f"{self.source}: there is no column {theirs!r} to be read as {ours!r}"
-                    f"{nearest(theirs, table.column_names)}"
-                )
+            refuse_absent(theirs, table, self.source, f" to be read as {ours!r}")
         used = {ours: theirs for ours in layout if (theirs := self._theirs(ours, names)) in names}
         if "candidates" not in used and "item_id" not in used and self._candidates is None:
             near = nearest("item_id", table.column_names)
@@ -198,14 +192,10 @@ class RequestReader:
                     '(columns={"user_id": ...}), or leave it empty where nobody is known'
                 )
             table = table.append_column("user_id", pa.nulls(len(table), pa.string()))
-        if "k" in table.column_names:
-            place = table.column_names.index("k")
-            table = table.set_column(place, "k", self._whole(table["k"], row))
-        return table
-
-    def _whole(self, column: Any, row: int) -> pa.Array:
+        if "k" not in table.column_names:
+            return table
         try:
-            return combine(column).cast(pa.int64())
+            return replaced(table, "k", table["k"].cast(pa.int64()))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataError(
                 f"{self.source}: rows from {row} on, column 'k' holds no whole numbers: {error}"
@@ -222,13 +212,9 @@ class RequestReader:
                     f"{self.source}: column '{name}' holds {table[name].type}, not lists of item ids"
                 )
         counts = flatten(table["candidates"])[1]
-        for place, name in enumerate(table.column_names):
-            if name.startswith(("candidate.", "item.")) or name in MEASURED:
-                table = table.set_column(place, name, _lists_of(table[name], counts, self.source, name))
-        return RequestPiece(self._table(table), np.arange(row, row + len(table)))
-
-    def _table(self, wide: pa.Table) -> RequestTable:
-        return RequestTable(wide, self.asked.card_size)
+        for name in filter(is_of_candidates, table.column_names):
+            table = replaced(table, name, _whole_lists(table[name], counts, self.source, name))
+        return RequestPiece(RequestTable(table, self.asked.card_size), np.arange(row, row + len(table)))
 
 
 def requests_of_frame(frame: Any, asked: AskedColumns, one: bool = False) -> RequestTable:
@@ -251,21 +237,21 @@ def requests_of_frame(frame: Any, asked: AskedColumns, one: bool = False) -> Req
     return RequestTable(pa.concat_tables(pieces), asked.card_size)
 
 
-def _lists_of(column: Any, counts: Int64[np.ndarray, "B"], source: str, name: str) -> pa.Array:
+def _whole_lists(column: Any, counts: Int64[np.ndarray, "B"], source: str, name: str) -> pa.Array:
     """One value for every candidate; a missing list says nothing of any."""
     column = combine(column)
-    said = name.partition(".")[2] or name
     if not is_list(column.type):
-        raise DataError(f"{source}: column '{said}' holds {column.type}, not a list beside the candidates")
+        raise DataError(
+            f"{source}: column '{bare_name(name)}' holds {column.type}, not a list beside the candidates"
+        )
     if not column.null_count:
         return column
     values, lengths = flatten(column)
-    missing = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
-    owner = np.repeat(np.arange(len(column)), np.where(missing, counts, lengths))
-    at = np.full(len(owner), -1)
-    at[~missing[owner]] = np.arange(len(values))
-    offsets = pa.array(np.concatenate([[0], np.cumsum(np.where(missing, counts, lengths))]), pa.int32())
-    return pa.ListArray.from_arrays(offsets, values.take(pa.array(at, mask=at < 0)))
+    missing = np.asarray(column.is_null())
+    sizes = np.where(missing, counts, lengths)
+    at = np.full(int(sizes.sum()), -1)
+    at[~missing[owners(sizes)]] = np.arange(len(values))
+    return lists_of(sizes, values.take(pa.array(at, mask=at < 0)))
 
 
 def numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[int, pa.Table]]:

@@ -13,13 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
-from exactk.data.columns.roles import MEASURED
-from exactk.data.logs.collected import MetBefore
-from exactk.data.logs.report import EXAMPLES, ReadReport
-from exactk.data.table import combine
+from exactk.data.columns import bare_name, is_of_candidates
+from exactk.data.columns.codes import hashed_rows
+from exactk.data.logs.check import EXAMPLES, ReadReport
+from exactk.data.table import codes_of, combine, first_flagged, flagged, flags_in, lists_of, replaced
 
+_HASHES = (1 << 63) - 1
 CONSTANT = ("user_id", "propensity", "timestamp", "split", "k")
-_CONSTANT_CARRIERS = ("context", "user")
+
+Flags = Bool[np.ndarray, "L"]  # of source rows
+Counts = Int64[np.ndarray, "R"]
 
 
 class Piece(NamedTuple):
@@ -28,6 +31,61 @@ class Piece(NamedTuple):
     table: pa.Table
     rows: Int64[np.ndarray, "R"]
     counts: Int64[np.ndarray, "R"]
+
+
+class DistinctIds:
+    """Ids met so far. New ones wait until they are as many as the known, so that a long log costs n log n, not n^2."""
+
+    def __init__(self) -> None:
+        self._known: pa.Array | None = None
+        self._waiting: list[pa.Array] = []
+        self._count = 0
+
+    def add(self, ids: Any) -> None:
+        """Some more, in any number of repetitions."""
+        values = combine(ids)
+        fresh = pc.unique(values.flatten() if pa.types.is_list(values.type) else values)
+        self._waiting.append(fresh)
+        self._count += len(fresh)
+        if self._count > max(1 << 16, 0 if self._known is None else len(self._known)):
+            self._settle()
+
+    def array(self) -> pa.Array:
+        """All of them in the order they were met."""
+        self._settle()
+        return pa.array([]) if self._known is None else self._known
+
+    def _settle(self) -> None:
+        held = [] if self._known is None else [self._known]
+        parts = [*held, *self._waiting]
+        kind = next((part.type for part in parts if not pa.types.is_null(part.type)), None)
+        if parts and kind is not None:
+            self._known = pc.unique(pa.concat_arrays([part.cast(kind) for part in parts]))
+        self._waiting, self._count = [], 0
+
+
+class MetBefore:
+    """Whether ids were met before, by 63-bit hashes: 8 bytes an id, and one slip in 10 million logs of a million."""
+
+    def __init__(self) -> None:
+        self._runs: list[Int64[np.ndarray, "_"]] = []  # sorted, each at least twice as long as the next
+
+    def __call__(self, ids: pa.Array) -> Bool[np.ndarray, "R"]:
+        """Which of the ids were added."""
+        wanted = hashed_rows(ids, _HASHES)
+        found = np.zeros(len(wanted), bool)
+        for run in self._runs:
+            place = np.minimum(np.searchsorted(run, wanted), len(run) - 1)
+            found |= run[place] == wanted
+        return found
+
+    def add(self, ids: pa.Array) -> None:
+        """More of them."""
+        run = np.sort(hashed_rows(ids, _HASHES))
+        while self._runs and len(self._runs[-1]) < 2 * len(run):
+            run = np.sort(np.concatenate([self._runs.pop(), run]))
+        if len(run):
+            self._runs.append(run)
 
 
 class RequestGatherer:
@@ -54,7 +112,7 @@ class RequestGatherer:
                 self._waiting = table
                 continue
             last = pc.fill_null(pc.equal(table["request_id"], table["request_id"][-1]), False)
-            waits = _flags(last)
+            waits = np.asarray(last, bool)
             together = int(np.argmin(waits[::-1])) if not waits.all() else len(table)
             if waits.sum() == together:  # as a rule: a slice costs nothing, a filter copies every column
                 self._waiting = table.slice(len(table) - together)
@@ -69,54 +127,41 @@ class RequestGatherer:
         table = self._usable(table)
         if not len(table):
             return
-        ids = combine(table["request_id"])
-        encoded = ids.dictionary_encode()  # numbered by first appearance
-        code = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        encoded = combine(table["request_id"]).dictionary_encode()  # numbered by first appearance
+        code = np.asarray(encoded.indices, np.int64)
         if (np.diff(code) < 0).any():
             order = np.argsort(code, kind="stable")
             table, code = table.take(pa.array(order)), code[order]
         self._closed.add(encoded.dictionary)
         twice, of = _repeats(table, code)
         if twice.any():
-            late = twice & (
-                _flag_column(table, "clicked", False) != _flag_column(table, "clicked", False)[of]
-            )
+            clicked = _flag_column(table, "clicked", False)
+            late = twice & (clicked != clicked[of])
             self._drop("the same row twice, the first one kept", table, twice & ~late)
             table, code = self._with_late_clicks(table, late, of).filter(pa.array(~twice)), code[~twice]
-        starts = np.flatnonzero(np.diff(code, prepend=-1))
-        counts = np.diff(np.append(starts, len(table)))
-        rows = table["_row"].to_numpy()[starts]
-        one_user = self._one_user(table, starts, rows, counts)
-        wide = self._wide(table, starts)
+        counts = np.bincount(code)
+        counts = counts[counts > 0]
+        rows = table["_row"].to_numpy()[_starts(counts)]
+        one_user = self._one_user(table, rows, counts)
+        wide = self._wide(table, counts)
         yield Piece(
             wide if one_user.all() else wide.filter(pa.array(one_user)), rows[one_user], counts[one_user]
         )
 
-    def _with_late_clicks(
-        self, table: pa.Table, late: Bool[np.ndarray, "L"], of: Int64[np.ndarray, "L"]
-    ) -> pa.Table:
+    def _with_late_clicks(self, table: pa.Table, late: Flags, of: Int64[np.ndarray, "L"]) -> pa.Table:
         """Shown in one row and clicked in another: the first is the one that was clicked."""
         if not late.any():
             return table
-        self.report.note(
-            "a click in a row of its own, joined to that of its item",
-            int(table["_row"][int(late.argmax())].as_py()),
-            int(late.sum()),
-        )
+        example = int(table["_row"][int(late.argmax())].as_py())
+        self.report.note("a click in a row of its own, joined to that of its item", example, int(late.sum()))
         clicked = _flag_column(table, "clicked", False).copy()
         clicked[of[late]] = True
-        return table.set_column(table.column_names.index("clicked"), "clicked", pa.array(clicked))
+        return replaced(table, "clicked", pa.array(clicked))
 
-    def _one_user(
-        self,
-        table: pa.Table,
-        starts: Int64[np.ndarray, "R"],
-        rows: Int64[np.ndarray, "R"],
-        counts: Int64[np.ndarray, "R"],
-    ) -> Bool[np.ndarray, "R"]:
+    def _one_user(self, table: pa.Table, rows: Counts, counts: Counts) -> Bool[np.ndarray, "R"]:
         """Which requests are of one user; the others are reported."""
-        differs = _differs(combine(table["user_id"]), starts)
-        mixed = np.add.reduceat(differs.astype(np.int64), starts) > 0
+        starts = _starts(counts)
+        mixed = np.logical_or.reduceat(_differs(combine(table["user_id"]), counts), starts)
         for request in np.flatnonzero(mixed).tolist():
             name = table["request_id"][int(starts[request])].as_py()
             reason = "its request is of several users"
@@ -125,66 +170,58 @@ class RequestGatherer:
 
     def _usable(self, table: pa.Table) -> pa.Table:
         """Leave out rows without a request, and requests that were closed before."""
-        nameless = _flags(table["request_id"].is_null())
+        nameless = np.asarray(table["request_id"].is_null(), bool)
         self._drop("a value is missing", table, nameless)
         late = self._closed(combine(table["request_id"])) & ~nameless
         self._drop("its request came to an end before; sort the rows by request", table, late)
         kept = ~(nameless | late)
         return table if kept.all() else table.filter(pa.array(kept))
 
-    def _drop(self, reason: str, table: pa.Table, lost: Bool[np.ndarray, "L"]) -> None:
+    def _drop(self, reason: str, table: pa.Table, lost: Flags) -> None:
         places = np.flatnonzero(lost).tolist()
         for number, place in enumerate(places[:EXAMPLES], 1):
             row, request = table["_row"][place].as_py(), table["request_id"][place].as_py()
             rest = max(0, len(places) - EXAMPLES) if number == EXAMPLES else 0
             self.report.drop(reason, row, "request_id", request, 1 + rest)
 
-    def _wide(self, table: pa.Table, starts: Int64[np.ndarray, "R"]) -> pa.Table:
-        offsets = pa.array(np.append(starts, len(table)), pa.int32())
+    def _wide(self, table: pa.Table, counts: Counts) -> pa.Table:
         item = combine(table["item_id"])
         on_card = _flag_column(table, "on_card", self.card_size is None)
         clicked = _flag_column(table, "clicked", False)
-        if "on_card" not in table.column_names and self.card_size is not None:
-            first_click = _first_of(clicked, starts)
-        else:
-            first_click = _first_of(clicked & on_card, starts)
+        whole = "on_card" not in table.column_names and self.card_size is not None
+        first_click = first_flagged(counts, clicked if whole else clicked & on_card)
         columns = {
-            "request_id": table["request_id"].take(pa.array(starts)),
-            "candidates": pa.ListArray.from_arrays(offsets, item),
-            "card": _listed(item, on_card, starts),
+            "request_id": table["request_id"].take(pa.array(_starts(counts))),
+            "candidates": lists_of(counts, item),
+            "card": flagged(counts, item, on_card),
             "clicked": pa.array(first_click >= 0),
             "clicked_item": item.take(pa.array(first_click, mask=first_click < 0)),
-            "clicked_items": _listed(item, clicked, starts),
+            "clicked_items": flagged(counts, item, clicked),
         }
         for name in table.column_names:
-            if name in CONSTANT or name.partition(".")[0] in _CONSTANT_CARRIERS:
-                columns[name] = self._constant(table, name, starts)
-            elif name in MEASURED or name.partition(".")[0] in ("candidate", "item"):
-                columns[name] = pa.ListArray.from_arrays(offsets, combine(table[name]))
+            if name in CONSTANT or name.startswith(("context.", "user.")):
+                columns[name] = self._constant(table, name, counts)
+            elif is_of_candidates(name):
+                columns[name] = lists_of(counts, combine(table[name]))
         return pa.table(columns)
 
-    def _constant(self, table: pa.Table, name: str, starts: Int64[np.ndarray, "R"]) -> pa.Array:
+    def _constant(self, table: pa.Table, name: str, counts: Counts) -> pa.Array:
         """The value of a request's first row, which its other rows should share."""
         column = combine(table[name])
-        differing = np.flatnonzero(_differs(column, starts))
+        differing = np.flatnonzero(_differs(column, counts))
         if len(differing):
-            said = name.partition(".")[2] or name
-            text = f"'{said}' differs within a request, that of its first row kept"
+            text = f"'{bare_name(name)}' differs within a request, that of its first row kept"
             self.report.note(text, table["_row"][int(differing[0])].as_py(), len(differing))
-        return column.take(pa.array(starts))
+        return column.take(pa.array(_starts(counts)))
 
 
-def _repeats(
-    table: pa.Table, code: Int64[np.ndarray, "L"]
-) -> tuple[Bool[np.ndarray, "L"], Int64[np.ndarray, "L"]]:
+def _repeats(table: pa.Table, code: Int64[np.ndarray, "L"]) -> tuple[Flags, Int64[np.ndarray, "L"]]:
     """Rows that say what an earlier one of their request and item says, but for clicks and their moment; and which."""
-    item = combine(table["item_id"]).dictionary_encode(null_encoding="encode")
-    item_code = item.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    key = code * len(item.dictionary) + item_code
-    _, first, of = np.unique(key, return_index=True, return_inverse=True)
+    item = codes_of(table["item_id"])
+    _, first, of = np.unique(code * (int(item.max()) + 1) + item, return_index=True, return_inverse=True)
     earlier = first[of]
-    again = np.flatnonzero(earlier != np.arange(len(key)))
-    repeats = np.zeros(len(key), bool)
+    again = np.flatnonzero(earlier != np.arange(len(code)))
+    repeats = np.zeros(len(code), bool)
     if len(again):
         names = [name for name in table.column_names if name not in ("_row", "clicked", "timestamp")]
         one, other = (table.select(names).take(pa.array(rows)) for rows in (again, earlier[again]))
@@ -198,37 +235,18 @@ def _same(late: Any, early: Any) -> list[bool]:
     return [a is None or a == b or a != a for a, b in pairs]
 
 
-def _first_of(flags: Bool[np.ndarray, "L"], starts: Int64[np.ndarray, "R"]) -> Int64[np.ndarray, "R"]:
-    """The first row of each request whose flag is set, -1 where none is."""
-    first = np.full(len(starts), -1)
-    places = np.flatnonzero(flags)
-    owners = np.searchsorted(starts, places, side="right") - 1
-    first[owners[::-1]] = places[::-1]  # written backwards: the first of a request stays
-    return first
+def _starts(counts: Counts) -> Counts:
+    return np.asarray(np.cumsum(counts) - counts)
 
 
-def _listed(item: pa.Array, flags: Bool[np.ndarray, "L"], starts: Int64[np.ndarray, "R"]) -> pa.Array:
-    """The items of each request whose flag is set."""
-    sizes = np.add.reduceat(flags.astype(np.int64), starts)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-    return pa.ListArray.from_arrays(offsets, item.filter(pa.array(flags)))
-
-
-def _differs(column: pa.Array, starts: Int64[np.ndarray, "R"]) -> Bool[np.ndarray, "L"]:
+def _differs(column: pa.Array, counts: Counts) -> Flags:
     """True where a row's value is not that of the first row of its request."""
-    counts = np.diff(np.append(starts, len(column)))
-    first = column.take(pa.array(np.repeat(starts, counts)))
-    differs = _flags(pc.fill_null(pc.not_equal(column, first), False))
+    first = column.take(pa.array(np.repeat(_starts(counts), counts)))
+    differs = flags_in(pc.not_equal(column, first))
     if pa.types.is_floating(column.type):
-        differs &= ~_flags(pc.fill_null(pc.and_(pc.is_nan(column), pc.is_nan(first)), False))
+        differs &= ~flags_in(pc.and_(pc.is_nan(column), pc.is_nan(first)))
     return differs
 
 
-def _flag_column(table: pa.Table, name: str, default: bool) -> Bool[np.ndarray, "L"]:
-    if name not in table.column_names:
-        return np.full(len(table), default)
-    return _flags(pc.fill_null(table[name], False))
-
-
-def _flags(column: object) -> Bool[np.ndarray, "L"]:
-    return np.asarray(combine(column).to_numpy(zero_copy_only=False), bool)
+def _flag_column(table: pa.Table, name: str, default: bool) -> Flags:
+    return flags_in(table[name]) if name in table.column_names else np.full(len(table), default)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Int64
 
+from exactk.data.columns.codes import keys_of_column
 from exactk.data.columns.vocabulary import Scaling, Vocabulary
 from exactk.data.requests.catalogue import Catalogue, TitleVerdicts
 from exactk.data.requests.columns import RequestColumns, raw_features, set_numbers
@@ -26,18 +27,10 @@ from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import absent_values
 from exactk.problem.rules.constraints import AtMost, Constraints, Distinct, TitleDistance
-from exactk.problem.ties import tie_keys
 
 NO_CATALOGUE = Catalogue(
     pa.table({"item_id": pa.array([], pa.string())}), pa.table({"user_id": pa.array([], pa.string())})
 )
-
-
-class RuleTable(NamedTuple):
-    """A column of the catalogue as rules read it; `codes` compare as the values do, where none is missing."""
-
-    values: np.ndarray
-    codes: Int64[np.ndarray, "I"] | None
 
 
 class Built(NamedTuple):
@@ -63,7 +56,7 @@ class RequestBuilder:
         self.vocabulary, self.counts = vocabulary, counts
         self.catalogue = catalogue or NO_CATALOGUE
         self.columns = RequestColumns(vocabulary.columns, self.catalogue)
-        self._rule_tables: dict[str, RuleTable] = {}
+        self._rule_codes: dict[str, Int64[np.ndarray, "I"] | None] = {}
         self._settled: dict[TitleDistance, TitleVerdicts] = {}
 
     def settle_titles(self, rules: Constraints) -> None:
@@ -138,7 +131,7 @@ class RequestBuilder:
 
     @cached_property
     def _tie_keys(self) -> Int64[np.ndarray, "I"]:
-        return np.append(tie_keys(self.catalogue.item_ids.to_pylist()), 0)
+        return np.append(keys_of_column(self.catalogue.item_ids), 0)
 
     @cached_property
     def item_names(self) -> frozenset[str]:
@@ -214,7 +207,7 @@ class RequestBuilder:
 
     def _values(self, sheet: RequestSheet, name: str) -> np.ndarray:
         """A column of candidates as rules read it; None where nobody knows."""
-        values: np.ndarray = self._rule_table(name).values[sheet.row]
+        values: np.ndarray = self.catalogue.values(name)[sheet.row]
         if name in sheet.sent.names:
             flat = values.reshape(-1)
             for place, value in zip(sheet.sent.places.tolist(), sheet.sent.values(name), strict=True):
@@ -224,26 +217,21 @@ class RequestBuilder:
 
     def _codes(self, sheet: RequestSheet, name: str) -> np.ndarray:
         """The same for rules that compare values for equality alone."""
-        table = self._rule_table(name)
-        if table.codes is None or not sheet.all_known or name in sheet.sent.names:
+        if name not in self._rule_codes:
+            self._rule_codes[name] = self._codes_by_row(name)
+        codes = self._rule_codes[name]
+        if codes is None or not sheet.all_known or name in sheet.sent.names:
             return self._values(sheet, name)
-        return np.asarray(table.codes[sheet.row])
+        return np.asarray(codes[sheet.row])
 
-    def _rule_table(self, name: str) -> RuleTable:
-        if name not in self._rule_tables:
-            values = np.full(len(self.catalogue.items) + 1, None, object)
-            if name in self.catalogue.items.column_names:
-                for row, value in enumerate(self.catalogue.items[name].to_pylist()):
-                    values[row] = value
-            codes = None
-            if name in self.catalogue.items.column_names and not absent_values(values[None, :-1]).any():
-                number: dict[Any, int] = {}
-                if all(isinstance(value, str | int | float) for value in values[:-1]):
-                    codes = np.array(
-                        [number.setdefault(value, len(number)) for value in values.tolist()], np.int64
-                    )
-            self._rule_tables[name] = RuleTable(values, codes)
-        return self._rule_tables[name]
+    def _codes_by_row(self, name: str) -> Int64[np.ndarray, "I"] | None:
+        """Numbers that compare as the catalogue's values do; None where one is missing, or is no single value."""
+        values = self.catalogue.values(name)
+        whole = name in self.catalogue.items.column_names and not absent_values(values[None, :-1]).any()
+        if not whole or not all(isinstance(value, str | int | float) for value in values[:-1]):
+            return None
+        number: dict[Any, int] = {}
+        return np.array([number.setdefault(value, len(number)) for value in values.tolist()], np.int64)
 
     def _user_features(self, sheet: RequestSheet) -> Float32[np.ndarray, "B Fu"] | None:
         scaling = self.vocabulary.user_scaling

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, no_type_check
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Int64
-from numba import njit
 
 from exactk.data.columns.fitted import FittedColumns
 from exactk.data.columns.items import ItemColumns
@@ -32,7 +31,7 @@ class Catalogue:
 
     items: pa.Table
     users: pa.Table
-    _columns: dict[str, list[Any]] = field(default_factory=dict, repr=False)
+    _columns: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
     _read: dict[str, tuple[FittedColumns, ItemColumns]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -62,14 +61,15 @@ class Catalogue:
         """The row of one user."""
         return self._user_row.get(user_id, -1) if _is_id(user_id) else -1
 
-    def attribute(self, name: str, rows: Sequence[int]) -> list[Any]:
-        """An item attribute at these rows; None where the row, or the whole attribute, is unknown."""
-        if name not in self.items.column_names:
-            return [None] * len(rows)
+    def values(self, name: str) -> np.ndarray:
+        """An item attribute by row, and None at the end, which row -1 finds; None throughout where it is unknown."""
         if name not in self._columns:
-            self._columns[name] = [*self.items[name].to_pylist(), None]  # row -1 finds the None at the end
-        values = self._columns[name]
-        return [values[row] for row in rows]
+            held = np.full(len(self.items) + 1, None, object)
+            if name in self.items.column_names:
+                for row, value in enumerate(self.items[name].to_pylist()):  # lists stay lists
+                    held[row] = value
+            self._columns[name] = held
+        return self._columns[name]
 
     def item_columns(self, fitted: FittedColumns) -> ItemColumns:
         """What the items say in a vocabulary's terms; kept for the last vocabulary asked for."""
@@ -133,9 +133,7 @@ def _features(table: pa.Table) -> Float32[np.ndarray, "R F"]:
     values, lengths = flatten(combine(table["features"]))
     if len(lengths) and (lengths != lengths[0]).any():
         raise DataError("column 'features': rows have different numbers of features")
-    return np.asarray(values.to_numpy(zero_copy_only=False), np.float32).reshape(
-        len(lengths), int(lengths[0]) if len(lengths) else 0
-    )
+    return np.asarray(values, np.float32).reshape(len(lengths), int(lengths.max(initial=0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,17 +159,5 @@ class TitleVerdicts:
 
     def part_near(self, row: Int64[np.ndarray, "B N"], graph: Bool[np.ndarray, "B N N"]) -> None:
         """Take the pairs whose titles are too near out of the graph; all items are of the catalogue."""
-        _part_near(self.number[np.maximum(row, 0)], self.near, graph)
-
-
-@njit(cache=True, nogil=True)
-@no_type_check
-def _part_near(number, near, graph):
-    B, N = number.shape
-    for b in range(B):
-        for i in range(N):
-            own = near[number[b, i]]
-            for j in range(i + 1, N):
-                if graph[b, i, j] and own[number[b, j]]:
-                    graph[b, i, j] = False
-                    graph[b, j, i] = False
+        number = self.number[np.maximum(row, 0)]
+        graph &= ~self.near[number[:, :, None], number[:, None, :]]

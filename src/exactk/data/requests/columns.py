@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Int32, Int64
 
+from exactk.data.columns import SENT_MEASURES
 from exactk.data.columns.codes import category_text
 from exactk.data.columns.fitted import FittedCategories, FittedColumns
 from exactk.data.columns.items import ItemColumns, pair_features_of, value_hashes
-from exactk.data.columns.roles import SENT_MEASURES
 from exactk.data.requests.catalogue import Catalogue
 from exactk.data.requests.sheet import NOT_SENT, RequestSheet, SaidNumbers, numbers_of
 from exactk.data.rolling import RollingCounts
@@ -166,7 +166,7 @@ class RequestColumns:
         columns: dict[str, pa.Array] = {}
         item = fitted.columns.item
         for name in (*item.categories, *item.texts, *item.vectors):
-            merged = known.attribute(name, rows.tolist())
+            merged = known.values(name)[rows].tolist()
             if name in values:
                 merged = [
                     old if one is NOT_SENT else one for one, old in zip(values[name], merged, strict=True)

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
-from exactk.data.columns.roles import MEASURED
-from exactk.data.table import combine, flatten
+from exactk.data.columns import bare_name, is_of_candidates
+from exactk.data.table import codes_of, combine, flatten, owners
 from exactk.errors import InputError
 
 LARGEST = 2**63  # ids that are numbers are kept in 64 bits
@@ -183,8 +183,7 @@ class RequestTable(Sequence[Request]):
         """K of each request."""
         if "k" not in self.table.column_names:
             return np.full(len(self), self._card_size, np.int64)
-        asked = combine(self.table["k"]).cast(pa.int64()).fill_null(self._card_size)
-        return np.asarray(asked.to_numpy(zero_copy_only=False), np.int64)
+        return np.asarray(self.table["k"].cast(pa.int64()).fill_null(self._card_size), np.int64)
 
     def wishes(self, name: str) -> list[Any] | None:
         """`include` or `exclude` of each request; None where no request has any."""
@@ -200,13 +199,13 @@ class RequestTable(Sequence[Request]):
             values = flatten(self.table[name])[0]
             if name.startswith("item.") and pa.types.is_floating(values.type):
                 values = pc.if_else(pc.is_nan(values), None, values)
-            held.setdefault(_bare(name), values)
+            held.setdefault(bare_name(name), values)
         return held
 
     @cached_property
     def contexts(self) -> list[dict[str, Any]]:
         """What each request says of itself and of its user."""
-        columns = {_bare(name): self.table[name].to_pylist() for name in self._of_requests}
+        columns = {bare_name(name): self.table[name].to_pylist() for name in self._of_requests}
         return [
             {name: held[b] for name, held in columns.items() if _is_known(held[b])} for b in range(len(self))
         ]
@@ -220,36 +219,29 @@ class RequestTable(Sequence[Request]):
             for place in np.flatnonzero(wrong).tolist():
                 reasons.setdefault(place, reason)
 
-        refuse(np.asarray(lists.is_null().to_numpy(zero_copy_only=False)), "there is no list of candidates")
+        refuse(np.asarray(lists.is_null()), "there is no list of candidates")
         refuse(self.counts == 0, "there are no candidates")
         for name in self._of_candidates:
             wrong = flatten(self.table[name])[1] != self.counts
-            refuse(wrong, f"{_bare(name)}: its list is not as long as the candidates'")
-        owner = np.repeat(np.arange(len(self)), self.counts)
-        if self.item_ids.null_count:
-            missing = np.asarray(self.item_ids.is_null().to_numpy(zero_copy_only=False))
-            refuse(np.bincount(owner[missing], minlength=len(self)) > 0, "a candidate has no id")
-        code = np.asarray(
-            self.item_ids.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
-        )
+            refuse(wrong, f"{bare_name(name)}: its list is not as long as the candidates'")
+        owner, missing = owners(self.counts), np.asarray(self.item_ids.is_null())
+        refuse(np.bincount(owner[missing], minlength=len(self)) > 0, "a candidate has no id")
+        code = codes_of(self.item_ids)
         order = np.lexsort((code, owner))
         twice = (np.diff(owner[order]) == 0) & (np.diff(code[order]) == 0)
         again = np.bincount(owner[order][1:][twice], minlength=len(self)) > 0
         refuse(again, "a candidate stands there twice")
         refuse(self.card_size < 1, "k must be at least 1")
         for place in np.flatnonzero(self.card_size > self.counts).tolist():
-            reasons.setdefault(
-                place,
-                f"a card of {self.card_size[place]} cannot be made of {self.counts[place]} candidates",
-            )
+            size, count = self.card_size[place], self.counts[place]
+            reasons.setdefault(place, f"a card of {size} cannot be made of {count} candidates")
         return dict(sorted(reasons.items()))
 
     @cached_property
     def _of_candidates(self) -> list[str]:
         """Columns of candidates, those of their items last."""
         names = self.table.column_names
-        of_request = [name for name in names if name.startswith("candidate.") or name in MEASURED]
-        return [*of_request, *(name for name in names if name.startswith("item."))]
+        return sorted(filter(is_of_candidates, names), key=lambda name: name.startswith("item."))
 
     @cached_property
     def _of_requests(self) -> list[str]:
@@ -262,7 +254,7 @@ class RequestTable(Sequence[Request]):
         for name in self._of_candidates:
             for item_id, value in zip(ids, row[name] or (), strict=False):
                 if _is_known(value):
-                    attributes.setdefault(item_id, {}).setdefault(_bare(name), value)
+                    attributes.setdefault(item_id, {}).setdefault(bare_name(name), value)
         return Request(
             row.get("user_id"),
             ids,
@@ -270,12 +262,8 @@ class RequestTable(Sequence[Request]):
             tuple(row.get("include") or ()),
             tuple(row.get("exclude") or ()),
             attributes,
-            context={_bare(name): row[name] for name in self._of_requests if _is_known(row[name])},
+            context={bare_name(name): row[name] for name in self._of_requests if _is_known(row[name])},
         )
-
-
-def _bare(name: str) -> str:
-    return name.partition(".")[2] or name
 
 
 def _is_known(value: Any) -> bool:

@@ -19,7 +19,7 @@ from exactk.data.columns.codes import category_text, category_texts, keys_of_col
 from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.requests.catalogue import Catalogue
 from exactk.data.requests.request import Request, RequestTable
-from exactk.data.table import is_list
+from exactk.data.table import codes_of, is_number
 from exactk.errors import InputError
 from exactk.problem.rules.columns import is_missing
 from exactk.problem.ties import tie_keys
@@ -111,15 +111,16 @@ class SentColumns:
         column = self._columns[name]
         kind = column.type
         if not (
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-            or pa.types.is_decimal(kind) or pa.types.is_null(kind)
-        ):  # fmt: skip
+            is_number(kind)
+            or pa.types.is_boolean(kind)
+            or pa.types.is_decimal(kind)
+            or pa.types.is_null(kind)
+        ):
             raise InputError(f"column '{name}' must hold numbers, it holds {kind}")
         if pa.types.is_boolean(kind):
             column = column.cast(pa.uint8())
-        held = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):
-            numbers = held.astype(np.float32)
+            numbers = np.asarray(column.cast(pa.float64(), safe=False)).astype(np.float32)
         return np.where(np.isinf(numbers), np.float32(np.nan), numbers)
 
     def said_numbers(self, name: str) -> SaidNumbers:
@@ -140,24 +141,13 @@ class SentColumns:
         """Equal numbers where all of these are: the same item stands in request after request."""
         code = np.zeros(len(self.places), np.int64)
         for name in names:
-            own = _codes(self._columns[name])
+            own = codes_of(self._columns[name])
             code = np.unique(code * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
         return code
 
     def label(self, name: str, at: int) -> str:
         """How messages name a value."""
         return f"column '{name}', candidate {at} of these rows,"
-
-
-def _codes(column: pa.Array) -> Int64[np.ndarray, "S"]:
-    if is_list(column.type):
-        seen: dict[Any, int] = {}
-        return np.array(
-            [seen.setdefault(None if v is None else tuple(v), len(seen)) for v in column.to_pylist()],
-            np.int64,
-        )
-    indices = column.dictionary_encode(null_encoding="encode").indices
-    return np.asarray(indices.to_numpy(zero_copy_only=False), np.int64)
 
 
 class IdLists:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from exactk.atomic import sha256
 from exactk.data.dataset import Dataset
-from exactk.data.sources.download import Progress, download
+from exactk.data.sources import Progress, download
 from exactk.data.table import Meta
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError

@@ -10,6 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -60,13 +61,13 @@ def write(
     )
     num_workers = workers or min(4, os.cpu_count() or 1)
     with DatasetWriter(path, meta) as writer, ThreadPoolExecutor(num_workers) as pool:
-        for table in _in_order(pool, num_workers, _users(config, shop), chunks(config.users)):
+        for table in _in_order(pool, num_workers, partial(_users, config, shop), chunks(config.users)):
             writer.write_users(table)
-        for table in _in_order(pool, num_workers, _items(config, shop), chunks(config.items)):
+        for table in _in_order(pool, num_workers, partial(_items, config, shop), chunks(config.items)):
             writer.write_items(table)
         written = 0
         parts = chunks(config.impressions, REQUESTS_AT_ONCE)
-        for table in _in_order(pool, num_workers, _impressions(config, shop, bias), parts):
+        for table in _in_order(pool, num_workers, partial(_impressions, config, shop, bias), parts):
             writer.write_impressions(table)
             written += len(table)
             if progress is not None:
@@ -87,62 +88,54 @@ def _in_order(
         yield pending.popleft().result()
 
 
-def _users(config: WorldConfig, shop: Shop) -> Callable[[int, int, int], pa.Table]:
-    def table(number: int, start: int, stop: int) -> pa.Table:
-        features = user_features(shop.people, shop.geometry, config.seed, number, start, stop)
-        return pa.table({"user_id": np.arange(start, stop), "features": as_lists(features)})
-
-    return table
+def _users(config: WorldConfig, shop: Shop, number: int, start: int, stop: int) -> pa.Table:
+    features = user_features(shop.people, shop.geometry, config.seed, number, start, stop)
+    return pa.table({"user_id": np.arange(start, stop), "features": as_lists(features)})
 
 
-def _items(config: WorldConfig, shop: Shop) -> Callable[[int, int, int], pa.Table]:
-    brands, goods = pa.array(brand_names(config.seed)), shop.goods
-
-    def table(number: int, start: int, stop: int) -> pa.Table:
-        features = item_features(goods, shop.geometry, config.seed, number, start, stop)
-        theme = goods.theme[start:stop]
-        return pa.table(
-            {
-                "item_id": np.arange(start, stop),
-                "title": as_strings(shop.titles, start, stop),
-                "category": pa.array(CATEGORIES).take(pa.array(goods.category[start:stop])),
-                "brand": brands.take(pa.array(goods.brand[start:stop])),
-                "theme": pa.array(THEMES).take(pa.array(theme, mask=theme < 0)),
-                "price": np.round(np.exp(3.5 + 0.8 * goods.price[start:stop].astype(np.float64)), 2),
-                "features": as_lists(features),
-            }
-        )
-
-    return table
+def _items(config: WorldConfig, shop: Shop, number: int, start: int, stop: int) -> pa.Table:
+    goods, rows = shop.goods, slice(start, stop)
+    features = item_features(goods, shop.geometry, config.seed, number, start, stop)
+    theme = goods.theme[rows]
+    return pa.table(
+        {
+            "item_id": np.arange(start, stop),
+            "title": as_strings(shop.titles, start, stop),
+            "category": pa.array(CATEGORIES).take(pa.array(goods.category[rows])),
+            "brand": pa.array(brand_names(config.seed)).take(pa.array(goods.brand[rows])),
+            "theme": pa.array(THEMES).take(pa.array(theme, mask=theme < 0)),
+            "price": np.round(np.exp(3.5 + 0.8 * goods.price[rows].astype(np.float64)), 2),
+            "features": as_lists(features),
+        }
+    )
 
 
-def _impressions(config: WorldConfig, shop: Shop, bias: float) -> Callable[[int, int, int], pa.Table]:
-    def table(number: int, start: int, stop: int) -> pa.Table:
-        rng = stream(config.seed, "log", number)
-        users = visitors(rng, shop.people, stop - start)
-        shown = record(rng, shop, config, users)
-        card = shown.card_items()
-        value = sigmoid(bias + card_logits(shop.truth, users, card))
-        clicked = rng.random(len(users)) < value
-        choice = np.cumsum(choice_probabilities(shop.truth, users, card), axis=1)
-        place = (rng.random((len(users), 1)) > choice[:, :-1]).sum(axis=1)
-        clicked_item = card[np.arange(len(users)), place]
-        return pa.table(
-            {
-                "request_id": np.arange(start, stop),
-                "user_id": users,
-                "candidates": as_lists(shown.items),
-                "card": as_lists(card),
-                "clicked": clicked,
-                "clicked_item": pa.array(clicked_item, mask=~clicked),
-                "propensity": shown.propensity,
-                "timestamp": moments(start, stop, config.impressions),
-                "split": splits(start, stop, config.impressions),
-                "graph": pack_graphs(shown.graph),
-            }
-        )
-
-    return table
+def _impressions(
+    config: WorldConfig, shop: Shop, bias: float, number: int, start: int, stop: int
+) -> pa.Table:
+    rng = stream(config.seed, "log", number)
+    users = visitors(rng, shop.people, stop - start)
+    shown = record(rng, shop, config, users)
+    card = shown.card_items()
+    value = sigmoid(bias + card_logits(shop.truth, users, card))
+    clicked = rng.random(len(users)) < value
+    choice = np.cumsum(choice_probabilities(shop.truth, users, card), axis=1)
+    place = (rng.random((len(users), 1)) > choice[:, :-1]).sum(axis=1)
+    clicked_item = card[np.arange(len(users)), place]
+    return pa.table(
+        {
+            "request_id": np.arange(start, stop),
+            "user_id": users,
+            "candidates": as_lists(shown.items),
+            "card": as_lists(card),
+            "clicked": clicked,
+            "clicked_item": pa.array(clicked_item, mask=~clicked),
+            "propensity": shown.propensity,
+            "timestamp": moments(start, stop, config.impressions),
+            "split": splits(start, stop, config.impressions),
+            "graph": pack_graphs(shown.graph),
+        }
+    )
 
 
 WINDOWS = (1, 7, 14)  # days

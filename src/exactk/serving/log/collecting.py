@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pydantic_core import from_json
 
 from exactk.data.columns.codes import category_text
-from exactk.data.logs.collected import DistinctIds
+from exactk.data.logs.rows import DistinctIds
 from exactk.data.table import flatten
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from exactk.data.columns import SENT_MEASURES, Columns
 from exactk.data.columns.fitted import FittedColumns
-from exactk.data.columns.roles import SENT_MEASURES, Columns
 from exactk.model_folder import TrainedModel
 
 OF_ITEMS = frozenset(("item_id", "features", "title", "category"))

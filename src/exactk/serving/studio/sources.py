@@ -18,8 +18,8 @@ import numpy as np
 
 from exactk.atomic import temporary_folder
 from exactk.data.dataset import Dataset
+from exactk.data.world import World
 from exactk.data.world.recipe import WorldConfig
-from exactk.data.world.world import World
 from exactk.serving.http.problems import RefusalError
 
 SHOWN = 200  # requests of a folder that the page lists

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from exactk.data.columns.roles import SENT_MEASURES
+from exactk.data.columns import SENT_MEASURES
 from exactk.data.requests.builder import RequestBuilder
 from exactk.data.requests.request import Request
 from exactk.errors import InputError

@@ -1,0 +1,212 @@
+"""What people write in cells: numbers (1,234.50, €99, N/A), moments (3/1/2026 9:05 AM), flags (yes), lists (a|b).
+
+Knows one column of texts at a time. Where a text may mean two things, as 12,5 and 3/1/2026 may, it is not read unless
+the other values decide.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from exactk.data.table import flagged, flags_in, flatten, is_number, is_text, lists_of
+
+_MONEY = "€$£¥"
+_NUMBER = rf"^[-+]?[{_MONEY}]?\s?[-+]?(\d{{1,3}}(,\d{{3}})+|\d+)?(\.\d+)?([eE][-+]?\d+)?\s?[%{_MONEY}]?$"
+_DIGIT, _MARK = r"\d", rf"[,%{_MONEY}]"
+_CODE = r"^[-+]?0\d"  # 007
+_NO_NUMBER = pa.array(["", "n/a", "na", "null", "\\n", "none", "nan", "-", "--", "?"])
+
+
+def numbers_of_texts(column: pa.Array) -> pa.Array | None:
+    """Every text as a number, a word for a missing one as null; None where some text is neither.
+
+    Commas part thousands, a point parts decimals.
+    """
+    bare = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    known = pc.if_else(pc.is_in(pc.utf8_lower(bare), value_set=_NO_NUMBER), None, bare)
+    fine = pc.and_(pc.match_substring_regex(known, _NUMBER), pc.match_substring_regex(known, _DIGIT))
+    if pc.all(fine).as_py() is False:
+        return None
+    return pc.replace_substring_regex(known, rf"[,%\s{_MONEY}]", "").cast(pa.float64())
+
+
+def are_numbers(column: pa.Array) -> bool:
+    """Whether texts are surely numbers: all read as such, and some are written as no code would be."""
+    texts = pc.unique(column.drop_null())
+    read = numbers_of_texts(texts)
+    if (
+        read is None
+        or read.null_count > len(read) / 2
+        or pc.any(pc.match_substring_regex(texts, _CODE)).as_py()
+    ):
+        return False
+    return bool(read.null_count or pc.any(pc.match_substring_regex(texts, _MARK)).as_py())
+
+
+def hold_digits(column: pa.Array) -> bool:
+    """Whether nearly all texts begin like a number."""
+    begin = pc.match_substring_regex(
+        pc.unique(column.drop_null()), rf"^\s*[-+{_MONEY}]?\s?\d[\d.,\s]*\S{{0,4}}$"
+    )
+    return bool(len(begin) and pc.mean(begin.cast(pa.float64())).as_py() > 0.9)
+
+
+Order = Literal["ymd", "dmy", "mdy"]
+
+_DATE = r"(?P<first>\d{1,4})[-/.](?P<second>\d{1,2})[-/.](?P<third>\d{1,4})"
+_TIME = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second_of>\d{2})(?:\.(?P<fraction>\d{1,9}))?)?"
+_MOMENT = (
+    rf"^\s*{_DATE}(?:[ T]+{_TIME}\s*(?P<half>[AaPp][Mm])?\s*(?P<zone>Z|UTC|GMT|[+-]\d{{2}}:?\d{{2}})?)?\s*$"
+)
+_ZONE = r"\d(Z|[+-]\d{2}:?\d{2})$"
+_DATED = r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})\b"
+
+
+def read_moments(texts: pa.Array, order: Order | None) -> pa.Array | None:
+    """Microseconds, of UTC where zones are written; dates that are not ISO's in the given order."""
+    zoned = pc.any(pc.match_substring_regex(texts, _ZONE)).as_py()
+    try:
+        return texts.cast(pa.timestamp("us", "UTC" if zoned else None))
+    except pa.ArrowInvalid:
+        return None if order is None else _written(texts, order)
+
+
+def are_dates(texts: pa.Array) -> bool:
+    """Whether all are written as dates, readable or not."""
+    known = pc.unique(texts.drop_null())
+    return bool(len(known) and pc.all(pc.match_substring_regex(known, _DATED)).as_py())
+
+
+def order_of(texts: pa.Array) -> Order | None:
+    """Whether days, months or years come first; None where texts are no dates, or may be read in two ways."""
+    known = texts.drop_null()
+    parts = pc.extract_regex(known, _MOMENT)
+    if not len(known) or parts.null_count:
+        return None
+    first, second, third = (parts.field(name) for name in ("first", "second", "third"))
+    if _lengths(first) == {4}:
+        return "ymd"
+    if _lengths(third) != {4} or not _lengths(first) <= {1, 2}:
+        return None
+    day_first, month_first = _most(first) > 12, _most(second) > 12
+    if day_first or month_first:
+        return None if day_first and month_first else "dmy" if day_first else "mdy"
+    if pc.all(pc.match_substring_regex(known, r"^\s*\d+\.")).as_py():
+        return "dmy"  # with points days come first everywhere
+    # So does the month where clocks count twice to twelve.
+    return "mdy" if _has(parts.field("half")) else None
+
+
+def _written(texts: pa.Array, order: Order) -> pa.Array | None:
+    texts = texts.cast(pa.string())
+    parts = pc.extract_regex(texts, _MOMENT)
+    if parts.null_count > texts.null_count:
+        return None
+
+    def said(place: str, unsaid: str) -> pa.Array:
+        return pc.coalesce(pc.if_else(pc.equal(parts.field(place), ""), None, parts.field(place)), unsaid)
+
+    year, month, day = (
+        pc.utf8_lpad(parts.field(("first", "second", "third")[order.index(letter)]), width, "0")
+        for letter, width in (("y", 4), ("m", 2), ("d", 2))
+    )
+    hour, half = said("hour", "0").cast(pa.int64()), pc.utf8_lower(parts.field("half"))
+    twelve = pc.equal(hour, 12)
+    hour = pc.if_else(pc.and_(pc.equal(half, "pm"), pc.invert(twelve)), pc.add(hour, 12), hour)
+    hour = pc.if_else(pc.and_(pc.equal(half, "am"), twelve), 0, hour)
+    hour = pc.utf8_lpad(hour.cast(pa.string()), 2, "0")
+    fraction = pc.utf8_slice_codeunits(pc.utf8_rpad(said("fraction", "0"), 6, "0"), 0, 6)
+    date = [year, "-", month, "-", day]
+    clock = [" ", hour, ":", said("minute", "00"), ":", said("second_of", "00"), ".", fraction]
+    zoned = _has(parts.field("zone"))
+    if zoned:
+        zone = said("zone", "Z")
+        clock.append(pc.if_else(pc.is_in(zone, value_set=pa.array(["UTC", "GMT"])), "Z", zone))
+    written = pc.if_else(texts.is_valid(), pc.binary_join_element_wise(*date, *clock, ""), None)
+    try:
+        return written.cast(pa.timestamp("us", "UTC" if zoned else None))
+    except pa.ArrowInvalid:
+        return None
+
+
+def _has(texts: pa.Array) -> bool:
+    return bool(pc.any(pc.not_equal(texts, "")).as_py())
+
+
+def _most(texts: pa.Array) -> int:
+    return int(pc.max(texts.cast(pa.int64())).as_py())
+
+
+def _lengths(texts: pa.Array) -> set[int]:
+    return set(pc.unique(pc.utf8_length(texts)).to_pylist())
+
+
+_TAKEN = "click clicked purchase purchased buy bought order ordered booking booked cart add_to_cart addtocart"
+_LEFT = "view viewed impression impressed show shown skip skipped ignored none no_click"
+FLAG_TEXTS = {
+    "true": True, "t": True, "yes": True, "y": True, "1": True, "1.0": True,
+    "false": False, "f": False, "no": False, "n": False, "0": False, "0.0": False,
+    **dict.fromkeys(_TAKEN.split(), True), **dict.fromkeys(_LEFT.split(), False),
+}  # fmt: skip
+_SEPARATORS = (",", "|", ";", " ")
+_BRACKETS = r"^\s*[\[(]|[\])]\s*$"
+
+
+def flags_of(column: pa.Array) -> np.ndarray | None:
+    """True or false of every value, a missing one false; None where some are neither (nor 0, 1, or words for them)."""
+    kind = column.type
+    if is_text(kind):
+        words = pc.utf8_lower(pc.utf8_trim_whitespace(column))
+        places = pc.index_in(words, value_set=pa.array(list(FLAG_TEXTS)))
+        if places.null_count > column.null_count:
+            return None
+        held = pa.array(list(FLAG_TEXTS.values())).take(places)
+    elif pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        held = column.cast(pa.bool_())
+    elif is_number(kind):
+        known = pc.is_in(
+            column.cast(pa.float64(), safe=False), value_set=pa.array([0.0, 1.0, None, float("nan")])
+        )
+        if not pc.all(known).as_py() and len(column):
+            return None
+        held = pc.equal(column, 1)
+    else:
+        return None
+    return flags_in(held)
+
+
+def separator_of(column: pa.Array) -> str:
+    """What parts the members of lists that are written as text."""
+    bare = pc.replace_substring_regex(column, _BRACKETS, "")
+    return next((one for one in _SEPARATORS if pc.any(pc.match_substring(bare, one)).as_py()), ",")
+
+
+def split_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
+    """Lists out of texts such as 1,2,3 or [1 2 3] or a|b."""
+    bare = pc.replace_substring_regex(column, _BRACKETS, "")
+    values, lengths = flatten(pc.split_pattern(bare, separator or separator_of(column)))
+    trimmed = pc.utf8_trim_whitespace(values)
+    return flagged(lengths, trimmed, np.asarray(pc.not_equal(trimmed, "")), column)
+
+
+def are_marked(lists: pa.Array) -> bool:
+    """Whether every member ends in -1 or -0, and both are there."""
+    held = pc.value_counts(pc.utf8_slice_codeunits(flatten(lists)[0], -2)).field("values").to_pylist()
+    return {*held} == {"-0", "-1"}
+
+
+def ids_and_marks(lists: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Members less their marks, and the marks as flags; a missing one where there is none."""
+    values, lengths = flatten(lists)
+    marks = pc.index_in(pc.utf8_slice_codeunits(values, -2), value_set=pa.array(["-0", "-1"], values.type))
+    ids = pc.utf8_slice_codeunits(values, 0, -2)
+    return lists_of(lengths, ids, lists), lists_of(lengths, marks.cast(pa.bool_()), lists)
+
+
+def has_quotes(column: pa.Array) -> bool:
+    """Whether lists are written with quotes around their members, as Python and JSON write texts."""
+    return bool(pc.any(pc.match_substring_regex(column, r"""^\s*[\[(]\s*["']""")).as_py())
