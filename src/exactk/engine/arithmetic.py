@@ -6,8 +6,6 @@ rows are. Row lengths are padded to sixteen; rows of a product go in fours, so b
 
 from __future__ import annotations
 
-from typing import no_type_check
-
 import numpy as np
 
 from exactk.engine.lanes import (
@@ -35,7 +33,6 @@ ZERO, ONE = np.float32(0), np.float32(1)
 
 
 @inner
-@no_type_check
 def product(x, x_at, x_step, num_rows, depth, w, w_at, w_step, columns, bias, bias_at, out, out_at, out_step):
     """out = bias + x @ w. Four rows by 32 columns at a time stay in registers; the last rows may be spare ones."""
     for r in range(0, num_rows, 4):
@@ -86,7 +83,6 @@ def product(x, x_at, x_step, num_rows, depth, w, w_at, w_step, columns, bias, bi
 
 
 @inner
-@no_type_check
 def add_product(x, x_at, x_step, x_next, num_rows, depth, w, w_at, w_step, columns, out, out_at, out_step):
     """out += x @ w, where x[r, k] lies at r * x_step + k * x_next: so it may be a transposed matrix, too."""
     for r in range(0, num_rows, 4):
@@ -140,7 +136,6 @@ def add_product(x, x_at, x_step, x_next, num_rows, depth, w, w_at, w_step, colum
 
 
 @inner
-@no_type_check
 def read_row(x, at, size, table, features, row, b, n):
     """One row of inputs: the id's embedding, then the features. False: the table has no such row."""
     E = table.shape[1]
@@ -154,7 +149,6 @@ def read_row(x, at, size, table, features, row, b, n):
 
 
 @inner
-@no_type_check
 def filled(x, at, size, value):
     """One number in a stretch of whole registers."""
     same = spread(np.float32(value))
@@ -163,7 +157,6 @@ def filled(x, at, size, value):
 
 
 @inner
-@no_type_check
 def copied_rows(x, at, num_rows, width, w, w_at):
     """The same row of weights in every row."""
     for i in range(0, width, 16):
@@ -173,7 +166,6 @@ def copied_rows(x, at, num_rows, width, w, w_at):
 
 
 @inner
-@no_type_check
 def add_rows(x, at, num_rows, width, w, w_at):
     """A row of weights added to every row."""
     for i in range(0, width, 16):
@@ -183,7 +175,6 @@ def add_rows(x, at, num_rows, width, w, w_at):
 
 
 @inner
-@no_type_check
 def rectify(x, at, size):
     """max(x, 0), in place."""
     zero = spread(ZERO)
@@ -192,7 +183,6 @@ def rectify(x, at, size):
 
 
 @inner
-@no_type_check
 def transposed(x, x_at, x_step, num_rows, columns, out, out_at, out_step):
     """out[c, r] = x[r, c]."""
     for r in range(num_rows):
@@ -201,7 +191,6 @@ def transposed(x, x_at, x_step, num_rows, columns, out, out_at, out_step):
 
 
 @inner
-@no_type_check
 def softmax(x, at, width, scale, barred, barred_at):
     """softmax(scale * x + barred) of one row, in place; barred holds 0 or -inf."""
     most = spread(np.float32(-np.inf))
@@ -222,7 +211,6 @@ def softmax(x, at, width, scale, barred, barred_at):
 
 
 @inner
-@no_type_check
 def normed(x, at, other_at, num_rows, width, true_width, w, mask_at, gain_at, shift_at):
     """Layer norm of row + other row, in place of the first; the mask keeps padding out of the deviation."""
     inverse = ONE / np.float32(true_width)
@@ -246,7 +234,6 @@ def normed(x, at, other_at, num_rows, width, true_width, w, mask_at, gain_at, sh
 
 
 @inner
-@no_type_check
 def raised(x, at, size):
     """e^x in place; False if a number was beyond +-80, where e^x and e^y no longer stand for e^(x + y)."""
     most = spread(ZERO)
@@ -258,7 +245,6 @@ def raised(x, at, size):
 
 
 @inner
-@no_type_check
 def additive_of_sums(keys, keys_at, width, query, query_at, w, vector_at, depth, out, out_at):
     """What `additive` computes, of 2 key and 2 query as they are: slower, and right for numbers of any size."""
     zero = spread(ZERO)
@@ -271,7 +257,6 @@ def additive_of_sums(keys, keys_at, width, query, query_at, w, vector_at, depth,
 
 
 @inner
-@no_type_check
 def additive(keys, keys_at, width, query, query_at, w, vector_at, depth, out, out_at):
     """-2 sum_d v_d / (1 + e^(2 key + 2 query)): v^T tanh(key + query) less the sum of v, for every node.
 
@@ -297,7 +282,6 @@ def additive(keys, keys_at, width, query, query_at, w, vector_at, depth, out, ou
 
 
 @inner
-@no_type_check
 def lstm_cell(x, gates_at, width, cell_at, new_cell_at, new_hidden_at):
     """One row: gates i, f, g, o before their nonlinearity, and the cell before, to the new cell and hidden vector."""
     for i in range(0, width, 16):

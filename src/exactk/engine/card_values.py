@@ -6,7 +6,6 @@ Knows no search. The three forms are those of `models.reward` and `models.pairva
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Float64, Int
@@ -90,53 +89,30 @@ class LearnedPairs(SummedValue):
         return gain
 
 
-@dataclass(frozen=True, eq=False)
-class NumpyCommonVectors:
-    """x_s and x_u of one size: id embeddings as they are, all else mapped."""
-
-    weights: Weights
-    vectors: NumpyVectors
-
-    @classmethod
-    def of(cls, weights: Weights, config: RewardConfig, sizes: InputSizes) -> NumpyCommonVectors:
-        """From the weights of a member."""
-        own = part_of(weights, "vectors")
-        return cls(own, NumpyVectors.of(part_of(own, "vectors"), config.inputs, sizes))
-
-    def user(self, batch: Batch) -> Float[np.ndarray, "B E"]:
-        """x_u."""
-        return self._mapped("map_user", self.vectors.user(batch))
-
-    def item(self, batch: Batch) -> Float[np.ndarray, "B N E"]:
-        """x_s of every candidate."""
-        return self._mapped("map_item", self.vectors.item(batch))
-
-    def _mapped(self, name: str, x: np.ndarray) -> np.ndarray:
-        return linear(self.weights, name, x) if f"{name}.weight" in self.weights else x
-
-
 class NetworkValue(LearnedValue):
     """Members averaged, each a network that reads the items of a card."""
 
     def __init__(self, weights: Weights, config: RewardConfig, sizes: InputSizes, card_size: int) -> None:
         self.config, self.card_size = config, card_size
-        members = [part_of(weights, f"members.{m}") for m in range(config.members)]
-        self._members = [(member, NumpyCommonVectors.of(member, config, sizes)) for member in members]
+        self._members = [part_of(weights, f"members.{m}") for m in range(config.members)]
+        tables = [part_of(member, "vectors.vectors") for member in self._members]
+        self._vectors = [NumpyVectors.of(own, config.inputs, sizes) for own in tables]
 
     def logits(self, batch: Batch, cards: Int[np.ndarray, "B S K"]) -> Float64[np.ndarray, "B S"]:
         """The members' mean."""
-        each = [self._member(member, vectors, batch, cards) for member, vectors in self._members]
+        both = zip(self._members, self._vectors, strict=True)
+        each = [self._member(member, vectors, batch, cards) for member, vectors in both]
         return np.asarray(np.mean(each, axis=0, dtype=np.float64))
 
     def _member(
-        self, member: Weights, vectors: NumpyCommonVectors, batch: Batch, cards: Int[np.ndarray, "B S K"]
+        self, member: Weights, vectors: NumpyVectors, batch: Batch, cards: Int[np.ndarray, "B S K"]
     ) -> Float[np.ndarray, "B S"]:
-        item, user = taken(vectors.item(batch), cards), vectors.user(batch)[:, None, None]  # B S K E
-        read = (
-            self._as_list(item, user, cards)
-            if self.config.kind == "pnn"
-            else self._as_set(member, item, user, cards)
-        )
+        item = taken(_of_one_size(member, "item", vectors.item(batch)), cards)  # B S K E
+        user = _of_one_size(member, "user", vectors.user(batch))[:, None, None]  # B 1 1 E
+        if self.config.kind == "pnn":
+            read = self._as_list(item, user, cards)
+        else:
+            read = self._as_set(member, item, user, cards)
         hidden = np.maximum(linear(member, "hidden", read), 0)
         return np.asarray(linear(member, "out", hidden)[..., 0])
 
@@ -165,3 +141,9 @@ class NetworkValue(LearnedValue):
         size = real.sum(-1, keepdims=True)  # B S 1
         pooled = (nodes.reshape(B, S, K, -1) * real[..., None]).sum(2) / np.maximum(size, 1)
         return np.concatenate([pooled, size.astype(pooled.dtype)], -1)
+
+
+def _of_one_size(member: Weights, side: str, x: np.ndarray) -> np.ndarray:
+    """x_s or x_u as large as all embeddings: those of ids as they are, all else mapped."""
+    name = f"vectors.map_{side}"
+    return linear(member, name, x) if f"{name}.weight" in member else x

@@ -6,6 +6,8 @@ Knows no network. The compiler turns these into the widest instructions the proc
 
 from __future__ import annotations
 
+from functools import partial
+from inspect import unwrap
 from typing import Any, no_type_check
 
 from llvmlite import ir  # type: ignore[import-untyped,unused-ignore]
@@ -24,7 +26,7 @@ _FUSED = ("contract",)  # a product and the sum it goes into may be one instruct
 def inner(kernel: Any) -> Any:
     """Compile a kernel that only kernels call: nothing for Python to enter by, nothing of its own on disk."""
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return njit(nogil=True, error_model="numpy", **options)(kernel)
+    return njit(nogil=True, error_model="numpy", **options)(unwrap(kernel))
 
 
 class Lanes(types.Type):
@@ -214,12 +216,11 @@ hyperbolic_tangent = _of_lanes("hyperbolic_tangent", 1, _hyperbolic_tangent)
 
 
 @no_type_check
-def _sixteen(context, builder, array_type, array, index, step, shrinks):
+def _sixteen(context, builder, address, index, step, shrinks):
     """Sixteen rows, each `step` behind the one before; with `shrinks` that is one less each time."""
     rows, one = [], context.get_constant(types.int64, 1)
     for _ in range(LANES):
-        at = _address(context, builder, array_type, array, index)
-        rows.append(builder.load(builder.bitcast(at, _VECTOR.as_pointer()), align=4))
+        rows.append(builder.load(builder.bitcast(address(index), _VECTOR.as_pointer()), align=4))
         index = builder.add(index, step)
         step = builder.sub(step, one) if shrinks else step
     return rows
@@ -239,10 +240,9 @@ def _turned(builder, rows):
 
 
 @no_type_check
-def _stored(context, builder, array_type, array, index, step, rows):
+def _stored(context, builder, address, index, step, rows):
     for row in rows:
-        at = _address(context, builder, array_type, array, index)
-        builder.store(row, builder.bitcast(at, _VECTOR.as_pointer()), align=4)
+        builder.store(row, builder.bitcast(address(index), _VECTOR.as_pointer()), align=4)
         index = builder.add(index, step)
     return context.get_dummy_value()
 
@@ -252,10 +252,10 @@ def _of_blocks(name, shrinks, build):
     """An intrinsic from sixteen rows of one place to sixteen of another: (array, from, its step, to, its step)."""
 
     def code(context, builder, signature, args):
-        kind = signature.args[0]
         array, source, source_step, target, target_step = args
-        rows = _sixteen(context, builder, kind, array, source, source_step, shrinks)
-        return _stored(context, builder, kind, array, target, target_step, build(builder, rows))
+        address = partial(_address, context, builder, signature.args[0], array)
+        rows = _sixteen(context, builder, address, source, source_step, shrinks)
+        return _stored(context, builder, address, target, target_step, build(builder, rows))
 
     def typed(_, array, source, source_step, target, target_step):
         return types.void(array, *[types.int64] * 4), code

@@ -74,17 +74,29 @@ def rounded(size: int, multiple: int = 16) -> int:
 
 def padded(matrix: Float32[np.ndarray, "out in"], rows: int, columns: int) -> Float32[np.ndarray, "r c"]:
     """The matrix [out, in] transposed, then zeros to the right and below."""
-    turned = np.zeros((rows, columns), np.float32)
-    turned[: matrix.shape[1], : matrix.shape[0]] = matrix.T
-    return turned
+    return np.pad(matrix.T, [(0, rows - matrix.shape[1]), (0, columns - matrix.shape[0])])
 
 
 def in_groups(vector: Float32[np.ndarray, "*S n"], groups: int, size: int) -> Float32[np.ndarray, "*S m"]:
     """Groups of numbers along the last axis, each padded to `size`."""
     apart = vector.reshape(*vector.shape[:-1], groups, -1)
-    wider = np.zeros((*apart.shape[:-1], size), np.float32)
-    wider[..., : apart.shape[-1]] = apart
+    wider = np.pad(apart, [*[(0, 0)] * vector.ndim, (0, size - apart.shape[-1])])
     return wider.reshape(*vector.shape[:-1], groups * size)
+
+
+def padded_row(vector: Float32[np.ndarray, "*S n"], size: int) -> Float32[np.ndarray, "*S m"]:
+    """Zeros to the right."""
+    return in_groups(vector, 1, size)
+
+
+def padded_linear(weights: Weights, name: str, inputs: int, outputs: int) -> list[np.ndarray]:
+    """A layer's matrix, transposed, and its bias."""
+    return [padded(weights[f"{name}.weight"], inputs, outputs), padded_row(weights[f"{name}.bias"], outputs)]
+
+
+def padded_norm(weights: Weights, name: str, width: int) -> list[np.ndarray]:
+    """Weights and biases of a layer norm."""
+    return [padded_row(weights[f"{name}.{part}"], width) for part in ("weight", "bias")]
 
 
 class Features(NamedTuple):

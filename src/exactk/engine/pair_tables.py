@@ -6,7 +6,8 @@ a quarter of the work, and no features to carry along.
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -25,7 +26,7 @@ from exactk.engine.lanes import (
     subtract,
     total,
 )
-from exactk.engine.network import Scratch, Weights, linear, part_of, plain, rounded, softmax
+from exactk.engine.network import Scratch, Weights, linear, padded_row, part_of, plain, rounded, softmax
 from exactk.engine.pair_values import CompiledPairValues, PairValues
 from exactk.problem.compiling import compiled
 from exactk.settings.config import PairValueConfig
@@ -54,12 +55,11 @@ class UserPart(NamedTuple):
     sizes: TableSizes
     weights: Float32[np.ndarray, "M depth columns"]
     both: Float32[np.ndarray, "M E H"]
-    out: Float32[np.ndarray, n]
+    out: Float32[np.ndarray, "n"]
     closeness: Float32[np.ndarray, "M"]
 
 
 @inner
-@no_type_check
 def read_user(m, user, table, features, b, weights, out):
     """Adds W [x_u; 1] for one member; False where the table has no such user."""
     E = table.shape[1]
@@ -76,7 +76,6 @@ def read_user(m, user, table, features, b, weights, out):
 
 
 @inner
-@no_type_check
 def gather(x, at, rows, table, stride):
     """The items' rows of the table, one after the other: read once from far away, then near at hand."""
     for n in range(len(rows)):
@@ -86,7 +85,6 @@ def gather(x, at, rows, table, stride):
 
 
 @inner
-@no_type_check
 def add_nodes(x, item, free, m, N, users, of_user, mixed, node):
     """Adds <U x_u, V x_i> + w ReLU(W [x_i; x_u; U x_u * V x_i]) of one member to every node; items begin at `item`."""
     E, H, stride = users.sizes.embedding, users.sizes.hidden, users.sizes.stride
@@ -109,7 +107,6 @@ def add_nodes(x, item, free, m, N, users, of_user, mixed, node):
 
 
 @inner
-@no_type_check
 def add_pairs(x, item, out, free, N, span, scale, closeness, sizes):
     """Adds scale (k_i T k_j + g exp(-|z_i - z_j|^2)) of one member to x at `out`, below the diagonal."""
     C, Z, stride = sizes.kinds, sizes.place, sizes.stride
@@ -143,7 +140,6 @@ def add_pairs(x, item, out, free, N, span, scale, closeness, sizes):
 
 
 @compiled
-@no_type_check
 def table_values_each(x, users, table, user_tables, features, user, rows, bias, node, pair):
     """Mean values of every request; returns the first request with an unknown user, or -1."""
     M, E, H = users.sizes.members, users.sizes.embedding, users.sizes.hidden
@@ -178,23 +174,14 @@ def table_values_each(x, users, table, user_tables, features, user, rows, bias, 
     return -1
 
 
+@dataclass(frozen=True, eq=False)
 class PairTables:
     """The values of a pair value for items named by their row in a catalogue."""
 
-    def __init__(
-        self,
-        weights: Weights,
-        config: PairValueConfig,
-        values: CompiledPairValues,
-        item: Int64[np.ndarray, "I"],
-        features: Float32[np.ndarray, "I F"] | None,
-    ) -> None:
-        """`item` are vocabulary indices, `features` the scaled features, by row of the catalogue."""
-        members = [part_of(weights, f"members.{m}") for m in range(config.members)]
-        self._user_tables = tuple(vectors.users for vectors in values.vectors)
-        self._users = _user_part(members)
-        self._items = _item_table(members, values, item, features, self._users.sizes.stride)
-        self._scratch = Scratch()
+    users: UserPart
+    user_tables: tuple[np.ndarray, ...]
+    items: Float32[np.ndarray, "n"]
+    scratch: Scratch
 
     @classmethod
     def of(
@@ -205,11 +192,17 @@ class PairTables:
         item: Int64[np.ndarray, "I"],
         features: Float32[np.ndarray, "I F"] | None,
     ) -> PairTables | None:
-        """None where the tables would be too large."""
+        """`item` are vocabulary indices, `features` the scaled features, by row of the catalogue.
+
+        None where the tables would be too large.
+        """
         size = config.embedding_size + config.hidden_size + 2 * config.kinds + config.place_size
         if 4 * config.members * size * len(item) > MOST_BYTES:
             return None
-        return cls(weights, config, values, item, features)
+        members = [part_of(weights, f"members.{m}") for m in range(config.members)]
+        users = _user_part(members)
+        items = _item_table(members, values, item, features, users.sizes.stride)
+        return cls(users, tuple(vectors.users for vectors in values.vectors), items, Scratch())
 
     def values(
         self,
@@ -223,7 +216,7 @@ class PairTables:
         if features is None:
             features = np.zeros((B, 0), np.float32)
         unknown = table_values_each(
-            self._room(N), self._users, self._items, self._user_tables, features, user, rows, *values
+            self._room(N), self.users, self.items, self.user_tables, features, user, rows, *values
         )
         if unknown >= 0:
             raise IndexError(f"user index {user[unknown]} is beyond the model's table")
@@ -231,11 +224,11 @@ class PairTables:
 
     def _room(self, N: int) -> Float32[np.ndarray, "n"]:
         """Working memory; all that is read is written before, for any N."""
-        _, _, H, C, Z, stride = self._users.sizes
+        _, _, H, C, Z, stride = self.users.sizes
         span = rounded(N)
         needed = (N + 3) * (stride + span) + max(H + (N + 3) * H, (C + Z + 10) * span) + 16
         size = 1 << needed.bit_length()  # one for many N
-        return self._scratch.of(size, size)
+        return self.scratch.of(size, size)
 
 
 def _with_bias(member: Weights, name: str) -> np.ndarray:
@@ -244,17 +237,12 @@ def _with_bias(member: Weights, name: str) -> np.ndarray:
     return np.vstack([weight.T, member.get(f"{name}.bias", np.zeros(len(weight), np.float32))])
 
 
-def _widened(matrix: np.ndarray, size: int) -> np.ndarray:
-    """Zeros to the right."""
-    return np.pad(matrix, [*[(0, 0)] * (matrix.ndim - 1), (0, size - matrix.shape[-1])])
-
-
 def _user_part(members: list[dict[str, np.ndarray]]) -> UserPart:
     first = members[0]
     H = rounded(len(first["node_item.weight"]))
     layers = [
         np.hstack([
-            _with_bias(m, "map_user"), _widened(_with_bias(m, "node_user"), H),
+            _with_bias(m, "map_user"), padded_row(_with_bias(m, "node_user"), H),
             _with_bias(m, "minding"), _with_bias(m, "user_bias"),
         ]) for m in members
     ]  # fmt: skip
@@ -263,8 +251,8 @@ def _user_part(members: list[dict[str, np.ndarray]]) -> UserPart:
     return UserPart(
         sizes=TableSizes(len(members), E, H, C, Z, stride),
         weights=plain(np.stack(layers)),
-        both=plain(np.stack([_widened(m["node_both.weight"].T, H) for m in members])),
-        out=plain(np.concatenate([_widened(m["node_out.weight"][0], H) for m in members])),
+        both=plain(np.stack([padded_row(m["node_both.weight"].T, H) for m in members])),
+        out=plain(np.concatenate([padded_row(m["node_out.weight"][0], H) for m in members])),
         closeness=plain(np.stack([m["closeness"] for m in members])),
     )
 
@@ -287,7 +275,7 @@ def _item_table(
         places = linear(m, "places", x)
         tabled = kinds @ (m["table"] + m["table"].T) / 2
         square = np.square(places).sum(-1, keepdims=True)
-        hidden = _widened(hidden, rounded(hidden.shape[1]))
+        hidden = padded_row(hidden, rounded(hidden.shape[1]))
         parts += [linear(m, "map_item", x), hidden, kinds, tabled, places, square]
         linears += linear(m, "node_linear", x)
     width = sum(part.shape[1] for part in parts) + 1

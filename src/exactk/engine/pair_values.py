@@ -6,7 +6,7 @@ Knows no search, and of the network (`models.pairvalue`) no more than the names 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
@@ -17,10 +17,11 @@ from exactk.engine.network import (
     NumpyVectors,
     Scratch,
     Weights,
-    in_groups,
     laid_out,
     packed,
     padded,
+    padded_linear,
+    padded_row,
     part_of,
     plain,
     rounded,
@@ -64,7 +65,6 @@ class PairPlaces(NamedTuple):
 
 
 @inner
-@no_type_check
 def weighted(x, at, w, w_at, size):
     """The inner product of a row and weights."""
     value = np.float64(0.0)
@@ -74,7 +74,6 @@ def weighted(x, at, w, w_at, size):
 
 
 @inner
-@no_type_check
 def node_values(s, w, at, x, p, N, node):
     """Adds <U x_u, V x_i> + a x_i + w ReLU(W [x_i; x_u; U x_u * V x_i]) / members; returns the place behind in w."""
     size, E, H = s.item_size, s.embedding, s.hidden
@@ -102,7 +101,6 @@ def node_values(s, w, at, x, p, N, node):
 
 
 @inner
-@no_type_check
 def kinds_together(s, w, at, x, p, N, span):
     """k_i T k_j of every pair to x at p.pair; returns the place behind in w."""
     size, C = s.item_size, s.kinds
@@ -118,7 +116,6 @@ def kinds_together(s, w, at, x, p, N, span):
 
 
 @inner
-@no_type_check
 def add_closeness(s, w, at, x, p, N, span):
     """Adds g exp(-|z_i - z_j|^2) of every pair to x at p.pair; returns the place behind in w."""
     size, Z = s.item_size, s.place
@@ -142,7 +139,6 @@ def add_closeness(s, w, at, x, p, N, span):
 
 
 @inner
-@no_type_check
 def pair_values(s, w, at, x, p, N, span, pair):
     """Adds s(u) (k_i T k_j + g exp(-|z_i - z_j|^2)) / members; returns the place behind in w."""
     at = kinds_together(s, w, at, x, p, N, span)
@@ -160,7 +156,6 @@ def pair_values(s, w, at, x, p, N, span, pair):
 
 
 @compiled
-@no_type_check
 def values_each(s, p, x, w, tables, features, ids, bias, node, pair):
     """Mean bias, node and pair values of every request; returns the first request with an unknown id, or -1."""
     user_tables, item_tables = tables
@@ -274,23 +269,19 @@ def _weights(member: Weights, sizes: PairSizes) -> list[np.ndarray]:
     barred = np.zeros(C, np.float32)
     barred[len(table) :] = -np.inf
     return [
-        padded(member["map_user.weight"], user, E),
-        in_groups(member["map_user.bias"], 1, E),
-        padded(member["map_item.weight"], item, E),
-        in_groups(member["map_item.bias"], 1, E),
+        *padded_linear(member, "map_user", user, E),
+        *padded_linear(member, "map_item", item, E),
         padded(member["node_user.weight"], user, H),
-        in_groups(member["node_item.bias"], 1, H),
+        padded_row(member["node_item.bias"], H),
         padded(member["node_item.weight"], item, H),
         padded(member["node_both.weight"], E, H),
-        in_groups(member["node_out.weight"], 1, H),
+        padded_row(member["node_out.weight"], H),
         member["node_linear.weight"],
-        in_groups(np.ones_like(member["map_item.bias"]), 1, E),
-        padded(member["kinds.weight"], item, C),
-        in_groups(member["kinds.bias"], 1, C),
+        padded_row(np.ones_like(member["map_item.bias"]), E),
+        *padded_linear(member, "kinds", item, C),
         barred,
         padded((table + table.T) / 2, C, C),
-        padded(member["places.weight"], item, Z),
-        in_groups(member["places.bias"], 1, Z),
+        *padded_linear(member, "places", item, Z),
         member["closeness"],
         member["minding.weight"],
         member["minding.bias"],

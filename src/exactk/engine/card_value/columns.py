@@ -6,7 +6,7 @@ candidate by candidate (`span` apart), pairs i < j one after the other (`pair_sp
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
@@ -164,7 +164,6 @@ class ColumnPlaces(NamedTuple):
 
 
 @inner
-@no_type_check
 def read_columns(s, p, x, scales, given, b):
     """All of request b but its context and what differs from member to member."""
     _, numbers, vectors, _, _, pairs, codes, _, present = given
@@ -184,7 +183,6 @@ def read_columns(s, p, x, scales, given, b):
 
 
 @inner
-@no_type_check
 def pieces_of(value, knots, f, bins):
     """How many whole pieces of a scale lie below a value, and how much of the next."""
     whole = 0
@@ -196,7 +194,6 @@ def pieces_of(value, knots, f, bins):
 
 
 @inner
-@no_type_check
 def _read_number(s, p, x, scales, f, numbers, b, N):
     """One number of all candidates: its pieces, its level less the list's mean, its rank, whether it is missing."""
     knots, used = scales[0], scales[1]
@@ -223,7 +220,6 @@ def _read_number(s, p, x, scales, f, numbers, b, N):
 
 
 @inner
-@no_type_check
 def _rank(p, x, values, rank, count, N):
     """From -1, the least of its list, to 1: how many are less, less how many are more, of all others."""
     one = spread(ONE)
@@ -239,14 +235,12 @@ def _rank(p, x, values, rank, count, N):
 
 
 @inner
-@no_type_check
 def pair_at(i, N):
     """Where the pairs of candidate i with those behind it begin."""
     return i * (2 * N - i - 1) // 2
 
 
 @inner
-@no_type_check
 def _read_gaps(s, p, x, N):
     """How far two candidates are apart in level, twice, and in rank."""
     zero = spread(ZERO)
@@ -265,7 +259,6 @@ def _read_gaps(s, p, x, N):
 
 
 @inner
-@no_type_check
 def _read_pair_feature(s, p, x, scales, pairs, column, b, N):
     """One feature of pairs in deviations, the same less the list's mean, whether it is missing."""
     mean, scale = scales[2][column], ONE / scales[3][column]
@@ -294,7 +287,6 @@ def _read_pair_feature(s, p, x, scales, pairs, column, b, N):
 
 
 @inner
-@no_type_check
 def _read_own_pairs(s, p, x, column, centre, N):
     """Of each candidate the mean and the best of its pairs, less the list's mean, and whether it has any."""
     for i in range(N):
@@ -312,7 +304,6 @@ def _read_own_pairs(s, p, x, column, centre, N):
 
 
 @inner
-@no_type_check
 def _read_same(s, p, x, codes, b, N):
     """Which categories, known ones, two candidates share."""
     for c in range(s.categories):
@@ -325,7 +316,6 @@ def _read_same(s, p, x, codes, b, N):
 
 
 @inner
-@no_type_check
 def read_context(s, p, x, scales, given, b):
     """What a request's context gives every member: which of its numbers are missing, the user's features."""
     _, _, _, context_numbers, user_features, _, _, _, present = given

@@ -5,7 +5,7 @@ Knows no search. What it computes is `models.card_value`; weights come packed by
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 
@@ -69,7 +69,6 @@ class NetworkPlaces(NamedTuple):
 
 
 @inner
-@no_type_check
 def read_codes(x, at, tables, start, shape, codes):
     """Embeddings of one row of codes, side by side; False where a table has no such row."""
     offsets, widths, counts = shape
@@ -85,7 +84,6 @@ def read_codes(x, at, tables, start, shape, codes):
 
 
 @inner
-@no_type_check
 def add_pieces(x, out, width, w, at, bins, count, piece, piece_step, part):
     """Adds what the pieces of `count` numbers weigh: rows of sums over the first pieces, the next one in part.
 
@@ -109,7 +107,6 @@ def add_pieces(x, out, width, w, at, bins, count, piece, piece_step, part):
 
 
 @inner
-@no_type_check
 def embed(s, k, p, q, x, w, at, N):
     """Nodes from rows, pieces and context; returns the place behind in w."""
     D, stride = s.width, (k.bins + 1) * s.width
@@ -130,7 +127,6 @@ def embed(s, k, p, q, x, w, at, N):
 
 
 @inner
-@no_type_check
 def of_pairs(k, p, q, x, w, at, hidden, outs, out_at, N):
     """b + W ReLU(a + V pair) of every pair, a row for each out; returns the place behind in w."""
     P = k.pair_depth
@@ -152,7 +148,6 @@ def of_pairs(k, p, q, x, w, at, hidden, outs, out_at, N):
 
 
 @inner
-@no_type_check
 def squared(x, at, row, span, N):
     """Values of the pairs i < j as a symmetric matrix, 0 on its diagonal; sixteen by sixteen at a time."""
     for i in range(0, N, 16):
@@ -167,7 +162,6 @@ def squared(x, at, row, span, N):
 
 
 @inner
-@no_type_check
 def normed_rows(x, at, num_rows, width, true_width, w, gain_at, out_at):
     """Layer norm of every row; w begins with ones, and zeros where rows are padding."""
     inverse = ONE / np.float32(true_width)
@@ -189,7 +183,6 @@ def normed_rows(x, at, num_rows, width, true_width, w, gain_at, out_at):
 
 
 @inner
-@no_type_check
 def attended(p, x, square, N):
     """Softmax over those attended to, for sixteen who attend at a time, not yet divided; the sums go to p.known.
 
@@ -213,7 +206,6 @@ def attended(p, x, square, N):
 
 
 @inner
-@no_type_check
 def attention(s, p, q, x, w, at, layer, N):
     """Adds to every node what it attends to; returns the place behind in w."""
     D, d, span = s.width, s.head_size, p.span
@@ -246,7 +238,6 @@ def attention(s, p, q, x, w, at, layer, N):
 
 
 @inner
-@no_type_check
 def fed_forward(s, q, x, w, at, N):
     """Adds to every node two linear maps around a ReLU; returns the place behind in w."""
     D, F = s.width, s.inner_width
@@ -262,7 +253,6 @@ def fed_forward(s, q, x, w, at, N):
 
 
 @inner
-@no_type_check
 def weighted(x, at, w, w_at, size):
     """The inner product of a row and weights, both of whole registers."""
     sums = spread(ZERO)
@@ -272,7 +262,6 @@ def weighted(x, at, w, w_at, size):
 
 
 @inner
-@no_type_check
 def score_nodes(s, q, x, w, at, score, base, N):
     """A score of every candidate, its upstream score and its base in it; returns the place behind in w."""
     D = s.width
@@ -289,7 +278,6 @@ def score_nodes(s, q, x, w, at, score, base, N):
 
 
 @inner
-@no_type_check
 def score_pairs(s, k, p, q, x, w, at, N, pair):
     """Adds to the pairs below the diagonal what their columns and their nodes say; returns the place behind in w."""
     P, D, R = k.pair_depth, s.width, s.low_rank
@@ -318,7 +306,6 @@ def score_pairs(s, k, p, q, x, w, at, N, pair):
 
 
 @inner
-@no_type_check
 def add_shares(p, x, at, N, node):
     """Adds the softmax over all who are there."""
     most, sums = -np.inf, 0.0
@@ -334,7 +321,6 @@ def add_shares(p, x, at, N, node):
 
 
 @inner
-@no_type_check
 def read_own(m, k, p, x, tables, shapes, given, b, N):
     """What one member reads of every candidate and of the context; False where a code has no row in its table."""
     own, _, _, _, _, _, codes, context_codes, _ = given
@@ -350,7 +336,6 @@ def read_own(m, k, p, x, tables, shapes, given, b, N):
 
 
 @compiled
-@no_type_check
 def card_values_each(counter, unknown, s, k, p, q, x, w, tables, shapes, scales, given, score, base, values):
     """Mean values of the requests that nobody has taken yet, their bases' sums being in place.
 

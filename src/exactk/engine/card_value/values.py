@@ -24,6 +24,9 @@ from exactk.engine.network import (
     linear,
     packed,
     padded,
+    padded_linear,
+    padded_norm,
+    padded_row,
     part_of,
     plain,
     rounded,
@@ -62,7 +65,7 @@ class CompiledCardValue(SummedValue):
         shapes = [_table_shape(codes, own.embedding_size) for codes in kinds]
         self._shapes = (*(shape for shape, _ in shapes), shapes[0][1])
         self._tables = packed([np.zeros(0), *(table for m in members for table in _tables(m, kinds))])
-        true_width = in_groups(np.ones(own.width, np.float32), 1, self._sizes.width)
+        true_width = padded_row(np.ones(own.width, np.float32), self._sizes.width)
         of_members = [part for m in members for part in _weights(m, self._sizes, self._columns)]
         self._weights = packed([true_width, *of_members])
         self._threads = num_cores() if threads is None else threads
@@ -226,7 +229,7 @@ def _tables(member: Weights, kinds: tuple[tuple[int, ...], ...]) -> list[np.ndar
 
 def _weights(member: Weights, s: NetworkSizes, k: ColumnSizes) -> list[np.ndarray]:
     """One member's weights in the order in which the kernel reads them."""
-    parts = [_row(member["item.bias"] + member["context.bias"], s.width)]
+    parts = [padded_row(member["item.bias"] + member["context.bias"], s.width)]
     for name, numbers, depth in (
         ("context", k.context_numbers, k.context_depth),
         ("item", k.numbers, k.depth),
@@ -238,8 +241,8 @@ def _weights(member: Weights, s: NetworkSizes, k: ColumnSizes) -> list[np.ndarra
         parts += _two_layers(member, "bias", s.steered, rounded(s.heads * s.layers, 4), LOG2_E)
     for number in range(s.layers):
         parts += _layer(part_of(member, f"layers.{number}"), s)
-    parts += [*_norm(member, "norm", s.width), *_linear(member, "node_hidden", s.width, s.width)]
-    parts += [_row(member[f"{name}.weight"][0], s.width) for name in ("node_out", "node_linear")]
+    parts += [*padded_norm(member, "norm", s.width), *padded_linear(member, "node_hidden", s.width, s.width)]
+    parts += [padded_row(member[f"{name}.weight"][0], s.width) for name in ("node_out", "node_linear")]
     parts.append(member["offset"])
     if s.paired:
         parts.append(_rows(member["pair_linear.weight"], 4, k.pair_depth))
@@ -248,7 +251,7 @@ def _weights(member: Weights, s: NetworkSizes, k: ColumnSizes) -> list[np.ndarra
         low = member["low_weight"]
         parts += [
             padded(member["low.weight"], s.width, s.low_rank),
-            _row(low / math.sqrt(len(low)), s.low_rank),
+            padded_row(low / math.sqrt(len(low)), s.low_rank),
         ]
     return [*parts, member["user_bias"]]
 
@@ -258,13 +261,13 @@ def _layer(layer: Weights, s: NetworkSizes) -> list[np.ndarray]:
     if s.attends:
         scale = np.repeat(np.array([LOG2_E / math.sqrt(s.head_size), 1, 1], np.float32), s.true_width)
         weight = in_groups((layer["project.weight"] * scale[:, None]).T, 3, D)  # D 3*D
-        parts += [*_norm(layer, "attention_norm", D), _rows(weight, D, 3 * D)]
+        parts += [*padded_norm(layer, "attention_norm", D), _rows(weight, D, 3 * D)]
         parts.append(in_groups(layer["project.bias"] * scale, 3, D))
-        parts += [padded(layer["join.weight"], s.true_width, D), _row(layer["join.bias"], D)]
+        parts += padded_linear(layer, "join", s.true_width, D)
     parts += [
-        *_norm(layer, "feed_forward_norm", D),
-        *_linear(layer, "widen", D, F),
-        *_linear(layer, "narrow", F, D),
+        *padded_norm(layer, "feed_forward_norm", D),
+        *padded_linear(layer, "widen", D, F),
+        *padded_linear(layer, "narrow", F, D),
     ]
     return parts
 
@@ -280,21 +283,9 @@ def _of_pieces(weight: np.ndarray, numbers: int, bins: int, width: int) -> np.nd
 def _two_layers(member: Weights, name: str, hidden: int, outs: int, scale: float = 1.0) -> list[np.ndarray]:
     first, second = member[f"{name}_hidden.weight"], member[f"{name}_out.weight"] * np.float32(scale)
     return [
-        _rows(first, hidden, first.shape[1]), _row(member[f"{name}_hidden.bias"], hidden),
-        _rows(second, outs, hidden), _row(member[f"{name}_out.bias"] * np.float32(scale), outs),
+        _rows(first, hidden, first.shape[1]), padded_row(member[f"{name}_hidden.bias"], hidden),
+        _rows(second, outs, hidden), padded_row(member[f"{name}_out.bias"] * np.float32(scale), outs),
     ]  # fmt: skip
-
-
-def _linear(weights: Weights, name: str, inputs: int, outputs: int) -> list[np.ndarray]:
-    return [padded(weights[f"{name}.weight"], inputs, outputs), _row(weights[f"{name}.bias"], outputs)]
-
-
-def _norm(weights: Weights, name: str, width: int) -> list[np.ndarray]:
-    return [_row(weights[f"{name}.{part}"], width) for part in ("weight", "bias")]
-
-
-def _row(vector: np.ndarray, size: int) -> np.ndarray:
-    return in_groups(vector, 1, size)
 
 
 def _rows(matrix: np.ndarray, rows: int, columns: int) -> np.ndarray:

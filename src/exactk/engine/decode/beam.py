@@ -7,7 +7,6 @@ compiled one are rows of 0 (open) or -inf (closed).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -24,7 +23,6 @@ ZERO = np.float32(0)
 
 
 @inner
-@no_type_check
 def row_largest(x, at, width):
     """The largest number of a row."""
     most = spread(NOTHING)
@@ -34,7 +32,6 @@ def row_largest(x, at, width):
 
 
 @inner
-@no_type_check
 def log_probabilities(x, at, width, barred, barred_at, so_far):
     """so_far + log softmax(x + barred) of one row, in place; returns its largest number, -inf if all are barred."""
     for i in range(0, width, 16):
@@ -52,7 +49,6 @@ def log_probabilities(x, at, width, barred, barred_at, so_far):
 
 
 @inner
-@no_type_check
 def same_set_at(path, chosen, row, t, parent, place):
     """The position at which `row` would reach the set of `parent` plus `place`, -1 if at none; t were chosen so far."""
     missing = -1
@@ -66,7 +62,6 @@ def same_set_at(path, chosen, row, t, parent, place):
 
 
 @inner
-@no_type_check
 def choose(
     worth,
     worth_at,
@@ -140,7 +135,6 @@ def choose(
 
 
 @inner
-@no_type_check
 def extend(barred, old_at, new_at, N, graph, place, group, cap, chosen):
     """The mask after choosing `place`; `chosen` [N] holds the card with it."""
     for n in range(N):
@@ -160,7 +154,6 @@ def extend(barred, old_at, new_at, N, graph, place, group, cap, chosen):
 
 
 @inner
-@no_type_check
 def most_strangers(graph, present, N):
     """Over the present positions: the most present ones that any of them may not stand with."""
     worst = 0
@@ -176,7 +169,6 @@ def most_strangers(graph, present, N):
 
 
 @inner
-@no_type_check
 def look_ahead(b, t, strangers, barred, at, N, rules, chosen, asked, answer, allowed, allowed_at):
     """The mask of one row with dead ends closed: open, demanded by pins if any wait, completable.
 

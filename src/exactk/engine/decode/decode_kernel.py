@@ -5,8 +5,6 @@ Knows neither modules nor batches; `decoder.py` packs the weights in the order r
 
 from __future__ import annotations
 
-from typing import no_type_check
-
 import numpy as np
 
 from exactk.engine.arithmetic import (
@@ -29,7 +27,6 @@ NOTHING, ZERO, ONE = np.float32(-np.inf), np.float32(0), np.float32(1)
 
 
 @inner
-@no_type_check
 def make_keys(s, w, at, x, p, N, span, wide):
     """e^(2 W_D2 h_j) and e^(2 W_D4 h_j), a column per node; False where a number is too large for that.
 
@@ -46,7 +43,6 @@ def make_keys(s, w, at, x, p, N, span, wide):
 
 
 @inner
-@no_type_check
 def attend_to(s, w, vector, x, p, keys, num, span, wide):
     """v^T tanh(key + query) of every row of p.query and every node into p.scores; False: a number is out of range."""
     D = s.width
@@ -62,7 +58,6 @@ def attend_to(s, w, vector, x, p, keys, num, span, wide):
 
 
 @inner
-@no_type_check
 def point(s, w, at, x, p, num, N, span, wide):
     """Raw scores of every node for `num` rows (eq. 12, 13) into p.scores; False where a number is out of range.
 
@@ -81,7 +76,6 @@ def point(s, w, at, x, p, num, N, span, wide):
 
 
 @inner
-@no_type_check
 def start(s, w, at, x, p):
     """d_1 = g(0, 0): the same for every request, so it comes with the weights. Returns the place behind it in w."""
     D = s.width
@@ -96,7 +90,6 @@ def start(s, w, at, x, p):
 
 
 @inner
-@no_type_check
 def advance(s, w, at, x, p, num, parent, place, old):
     """d_t = g(d_t-1, a_t-1) (eq. 11) for every new beam; `old` (0 or 1) says which half of the states is left behind.
 
@@ -122,7 +115,6 @@ def advance(s, w, at, x, p, num, parent, place, old):
 
 
 @inner
-@no_type_check
 def open_at_first(x, p, b, N, span, rows, rules):
     """The first row's mask: present positions that no cap of 0 shuts and every pin may stand with; padding is shut."""
     graph, present, _, pinned, group, cap = rules
@@ -148,7 +140,6 @@ def open_at_first(x, p, b, N, span, rows, rules):
 
 
 @inner
-@no_type_check
 def write_cards(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer, wide, cards):
     """Beam search over one encoded request; the best cards' positions, in order of choice, into `cards` [W, K]."""
     graph, present, card_size, _, group, cap = rules
@@ -248,7 +239,6 @@ def write_cards(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answe
 
 
 @compiled
-@no_type_check
 def decode_each(
     counter, s, p, x, w, tables, features, ids, affinity, gains, rules, asked, answer, cards, status
 ):
@@ -280,7 +270,6 @@ def decode_each(
 
 
 @compiled
-@no_type_check
 def scores_each(s, p, x, w, tables, features, ids, affinity, gains, present, begun, scores):
     """The scores of every candidate as the choice after the positions `begun` [B, t] into `scores` [B, N].
 

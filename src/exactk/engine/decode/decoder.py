@@ -27,6 +27,9 @@ from exactk.engine.network import (
     linear,
     packed,
     padded,
+    padded_linear,
+    padded_norm,
+    padded_row,
     part_of,
     plain,
     rounded,
@@ -237,26 +240,25 @@ def places_of(sizes: Sizes, num_candidates: int) -> Places:
 def _input_weights(policy: Weights, sizes: Sizes) -> list[np.ndarray]:
     D = sizes.width
     return [
-        in_groups(np.ones(sizes.true_width, np.float32), 1, D),
+        padded_row(np.ones(sizes.true_width, np.float32), D),
         padded(policy["inputs.item_weight.weight"], sizes.item_size, D),
         padded(policy["inputs.user_weight.weight"], sizes.user_size, D),
-        in_groups(policy["inputs.item_weight.bias"], 1, D),
+        padded_row(policy["inputs.item_weight.bias"], D),
     ]
 
 
 def _encoder_weights(policy: Weights, sizes: Sizes) -> list[np.ndarray]:
     D, F, H = sizes.width, sizes.feed_forward_size, sizes.heads * sizes.head_size
     encoder = part_of(policy, "encoder")
-    parts = [padded(encoder["embed.weight"], D, D), in_groups(encoder["embed.bias"], 1, D)]
+    parts = padded_linear(encoder, "embed", D, D)
     for number in range(sizes.layers):
         layer = part_of(encoder, f"layers.{number}")
         project = in_groups(layer["attention.project.weight"].T, sizes.parts * sizes.heads, sizes.head_size)
         join = in_groups(layer["attention.join.weight"], sizes.heads, sizes.head_size)
         parts += [padded(project.T, D, sizes.parts * H), padded(join, H, D)]
-        parts += [in_groups(layer[f"attention_norm.{name}"], 1, D) for name in ("weight", "bias")]
-        parts += [padded(layer["widen.weight"], D, F), in_groups(layer["widen.bias"], 1, F)]
-        parts += [padded(layer["narrow.weight"], F, D), in_groups(layer["narrow.bias"], 1, D)]
-        parts += [in_groups(layer[f"feed_forward_norm.{name}"], 1, D) for name in ("weight", "bias")]
+        parts += padded_norm(layer, "attention_norm", D)
+        parts += [*padded_linear(layer, "widen", D, F), *padded_linear(layer, "narrow", F, D)]
+        parts += padded_norm(layer, "feed_forward_norm", D)
     return parts
 
 
@@ -265,11 +267,11 @@ def _pointer_weights(policy: Weights, sizes: Sizes) -> list[np.ndarray]:
     D, pointer = sizes.width, part_of(policy, "pointer")
     keys = [padded(part, D, D).T for part in np.split(2 * pointer["keys.weight"], 2)]
     query = in_groups(2 * pointer["pointer_query.weight"], 2, D)
-    vectors = [in_groups(-2 * pointer[f"{name}_vector.weight"], 1, D) for name in ("glimpse", "pointer")]
+    vectors = [padded_row(-2 * pointer[f"{name}_vector.weight"], D) for name in ("glimpse", "pointer")]
     parts = [*keys, padded(2 * pointer["glimpse_query.weight"], D, D), padded(query, 2 * D, D), *vectors]
     cells = [_cell(part_of(pointer, "recurrent"), layer) for layer in range(sizes.decoder_layers)]
     for hidden_and_cell in _begin(cells, sizes.true_width):
-        parts += [in_groups(part, 1, D) for part in hidden_and_cell]
+        parts += [padded_row(part, D) for part in hidden_and_cell]
     for from_input, from_hidden, bias in cells:
         gates = [in_groups(g.T, 4, D) for g in (from_input, from_hidden)]
         parts += [padded(g.T, D, 4 * D) for g in gates] + [in_groups(bias, 4, D)]

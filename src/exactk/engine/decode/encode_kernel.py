@@ -5,7 +5,7 @@ Knows neither modules nor batches; `decoder.py` packs the weights in the order r
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,7 +62,6 @@ class Places(NamedTuple):
 
 
 @inner
-@no_type_check
 def attend(s, w, at, x, p, N, span):
     """Multi-head self-attention of the nodes (eq. 6, 7) into p.joined; returns the place in w behind its weights."""
     D, head = s.width, s.head_size
@@ -88,7 +87,6 @@ def attend(s, w, at, x, p, N, span):
 
 
 @inner
-@no_type_check
 def encode(s, w, at, x, p, N, span):
     """Linear map to the width (eq. 5) and L layers (eq. 6 to 8), p.hidden to p.nodes; returns the place behind them."""
     D, F = s.width, s.feed_forward_size
@@ -109,7 +107,6 @@ def encode(s, w, at, x, p, N, span):
 
 
 @inner
-@no_type_check
 def embed(s, w, at, x, p, tables, features, ids, b, N):
     """x_i = ReLU(W_I [x_s; x_u] + b_I) (eq. 4) into p.hidden; returns the place behind in w, or -1: an unknown id."""
     D = s.width

@@ -5,14 +5,14 @@ Knows neither network nor beam. `models.policy` says what is learned; gains come
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
 
 from exactk.engine.arithmetic import read_row
 from exactk.engine.lanes import inner, load, multiply, sigmoid, store, subtract
-from exactk.engine.network import Weights, in_groups, linear, part_of, plain, rounded
+from exactk.engine.network import Weights, linear, padded_row, part_of, plain, rounded
 from exactk.engine.pair_values import CompiledPairValues, PairValues
 from exactk.engine.shapes import SHARING_PACE
 from exactk.problem.batch import Batch
@@ -64,7 +64,6 @@ class Gains(NamedTuple):
 
 
 @compiled
-@no_type_check
 def shares_each(level, sharpness, tables, features, item, has):
     """sigmoid(a (x_i - b)) of every candidate's vector, member after member, into `has`; ids must be in the tables."""
     members, step = level.shape
@@ -82,7 +81,6 @@ def shares_each(level, sharpness, tables, features, item, has):
 
 
 @inner
-@no_type_check
 def add_gains(x, at, N, gain, counts, gains, b):
     """Adds to the scores of one row: what it has gained so far, and where two have what a third may share, that."""
     _, _, has, worth = gains
@@ -96,7 +94,6 @@ def add_gains(x, at, N, gain, counts, gains, b):
 
 
 @inner
-@no_type_check
 def follow(gain, counts, gains, b, place, new_gain, new_counts):
     """Gains and counts of a row once `place` is chosen: its pairs are gained, counts stay or move up by one."""
     _, pair, has, worth = gains
@@ -120,7 +117,7 @@ class CompiledGuide:
         sharing = [member for member in members if member]
         size = rounded(self.values.sizes.item_size)
         self._sharing = tuple(
-            plain(np.stack([in_groups(part[name], 1, size) for part in sharing]))
+            plain(np.stack([padded_row(part[name], size) for part in sharing]))
             if sharing
             else np.zeros((0, 0), np.float32)
             for name in ("level", "sharpness")

@@ -52,7 +52,6 @@ def lowest_bit(typing_context, word):
 
 
 @compiled
-@no_type_check
 def seconds():
     """A clock that only goes forward, in seconds."""
     now = np.empty(2, np.int64)
@@ -61,7 +60,6 @@ def seconds():
 
 
 @compiled_within
-@no_type_check
 def size_of(bits):
     """How many members a set has."""
     total = np.uint64(0)
@@ -71,7 +69,6 @@ def size_of(bits):
 
 
 @compiled_within
-@no_type_check
 def first_of(bits):
     """The lowest member of a set, -1 if it is empty."""
     for w in range(len(bits)):
@@ -81,14 +78,12 @@ def first_of(bits):
 
 
 @compiled_within
-@no_type_check
 def without(bits, i):
     """Take member i out of a set."""
     bits[i >> 6] &= ~(ONE << np.uint64(i & 63))
 
 
 @compiled_within
-@no_type_check
 def first_bits(m, bits):
     """Fill a set with 0..m-1."""
     for w in range(len(bits)):
@@ -98,7 +93,6 @@ def first_bits(m, bits):
 
 
 @compiled_inside
-@no_type_check
 def falling_order(values, order, num):
     """Sort the indices order[:num] by falling value, equal ones by rising index.
 

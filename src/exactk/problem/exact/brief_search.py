@@ -6,13 +6,12 @@ places have moved (`brief_root.py`), less what broken preferences will cost at l
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 
 from exactk.problem.exact.bits import compiled_inside, compiled_into, compiled_within, seconds
-from exactk.problem.exact.brief_root import Root, dearest_crowd, root_of, without_crowd
-from exactk.problem.exact.brief_start import start_with
+from exactk.problem.exact.brief_root import Root, dearest_crowd, root_of, rows_exclude, without_crowd
 from exactk.problem.exact.crowds import Crowd, least_crowding, top_apart
 from exactk.problem.exact.leaves import count_clashes, leaf_of, offer_leaf, offer_pairs, offer_with
 from exactk.problem.exact.levels import (
@@ -36,10 +35,9 @@ from exactk.problem.exact.levels import (
     who_is,
 )
 from exactk.problem.exact.pairs import bound_of_rest, come_too_late, drop_full, path_of
-from exactk.problem.exact.pricing import rows_exclude
 from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, Best, bar_of
 from exactk.problem.exact.setup import count_in, put_back, small_of
-from exactk.problem.exact.start import largest
+from exactk.problem.exact.start import largest, start_with
 from exactk.problem.exact.wants import owed, still_possible, wants_of, wear
 
 STARTS = 6  # the first before the search, the others once it lasts
@@ -59,7 +57,6 @@ class More(NamedTuple):
 
 
 @compiled_within
-@no_type_check
 def more_of(w, small, left, row_sums, clashing):
     """Before the first of `left` picks; `row_sums` and `clashing` are of what must be held."""
     held, m = len(small.must), len(small.position)
@@ -79,7 +76,6 @@ def more_of(w, small, left, row_sums, clashing):
 
 
 @compiled_inside
-@no_type_check
 def keep_possible(levels, d, num, w, small, picks, num_picks, need, more):
     """Close who is in no valid card with the picks; returns how many stay, -1 where no card can be completed."""
     for x in range(num):
@@ -93,7 +89,6 @@ def keep_possible(levels, d, num, w, small, picks, num_picks, need, more):
 
 
 @compiled_inside
-@no_type_check
 def hopes_apart(levels, d, num, crowd, i):
     """(kind of values, row) that says what may be hoped beside candidate i: less for who is of its crowd."""
     if crowd.price == 0.0:
@@ -109,7 +104,6 @@ def hopes_apart(levels, d, num, crowd, i):
 
 
 @compiled_inside
-@no_type_check
 def crowd_out(levels, d, num, crowd, i):
     """Take off what everyone of i's crowd adds the price of standing beside i."""
     for x in range(num):
@@ -119,7 +113,6 @@ def crowd_out(levels, d, num, crowd, i):
 
 
 @compiled_inside
-@no_type_check
 def crowding_of(levels, d, num, need, crowd, seen):
     """What the crowds among `need` of what is open cost at least."""
     if crowd.price == 0.0:
@@ -130,7 +123,6 @@ def crowding_of(levels, d, num, need, crowd, seen):
 
 
 @compiled_inside
-@no_type_check
 def count(shelf, w, small, more, held, depth, i, step):
     """Count candidate i in (step 1) as the pick of that depth, or out (step -1): groups, values, sums and clashes."""
     wear(w, i, step)
@@ -147,7 +139,6 @@ def count(shelf, w, small, more, held, depth, i, step):
 
 
 @compiled_inside
-@no_type_check
 def settle_share(levels, num, left, apart, crowd, small, seen, line, deadline):
     """Let candidates lend to partners the least that gives a low bound at the root, or one not above `line`.
 
@@ -171,7 +162,6 @@ def settle_share(levels, num, left, apart, crowd, small, seen, line, deadline):
 
 
 @compiled_within
-@no_type_check
 def start_again(shelf, w, small, leaf, root, crowd, row_sums, picks, deadline, best):
     """Offer the other starts while the search stands behind `picks`, which are worn."""
     pairs = root.pairs
@@ -189,7 +179,6 @@ def start_again(shelf, w, small, leaf, root, crowd, row_sums, picks, deadline, b
 
 
 @compiled_inside
-@no_type_check
 def branch(shelf, w, small, leaf, levels, crowd, root, first_only, deadline, best, path, more):
     """Search all cards of three picks or more; returns (a bound on what was not searched, whether all was)."""
     left, held = len(path.picks), len(small.must)
@@ -289,7 +278,6 @@ def branch(shelf, w, small, leaf, levels, crowd, root, first_only, deadline, bes
 
 
 @compiled_within
-@no_type_check
 def offer_few(shelf, w, small, leaf, levels, total, row_sums, first_only, deadline, best):
     """Offer all cards of two picks or one; returns (a bound on what was not searched, whether all was)."""
     left, m = len(leaf.card), len(small.position)
@@ -307,7 +295,6 @@ def offer_few(shelf, w, small, leaf, levels, total, row_sums, first_only, deadli
 
 
 @compiled_into
-@no_type_check
 def search_brief(
     shelf, graph, brief, b, must, held, position, m, left, group, cap, deadline, first_only, cards, weights, fault
 ):  # fmt: skip

@@ -1,31 +1,51 @@
 """The exact engine: does a valid card exist, can this prefix become one, which card has the most weight.
 
-Knows no rules (`constraints.py` makes the requests) and no network. The searches are compiled (`clique_*.py`).
+Knows no rules (`constraints.py` makes the requests) and no network. The searches over a batch are in `best.py`.
 """
 
+from __future__ import annotations
+
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from exactk.errors import ConfigError, InputError
+from exactk.errors import InputError
 from exactk.problem.brief import Brief
 from exactk.problem.compiling import num_cores, shared
 from exactk.problem.deadline import ENDLESS, Deadline
-from exactk.problem.exact.best import best_nodes_each, best_pairs_each
-from exactk.problem.exact.briefs import (
+from exactk.problem.exact.best import (
     arrange_each,
     best_briefs_each,
+    best_nodes_each,
+    best_pairs_each,
     completable_briefs_each,
     exists_briefs_each,
 )
-from exactk.problem.exact.count import count_each
 from exactk.problem.exact.exists import FOUND, OUT_OF_TIME, completable_each, exists_each
 from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import RequestError
 
+NodeWeights = Float64[np.ndarray, "B N"]
+PairWeights = Float64[np.ndarray, "B N N"]
 NO_PAIRS = np.empty((0, 0, 0))
+# In the order of the kernels' parameters.
+_PARTS = attrgetter("graph", "present", "card_size", "pinned", "group", "cap")
+
+
+class Ranking(NamedTuple):
+    """The n best cards of each request, best first, equal ones as ties are settled; `num_found` may be less than n.
+
+    `bound` is a proven upper bound on the value of every valid card that is not listed (-inf: there is none).
+    """
+
+    card: Int64[np.ndarray, "B n K"]
+    weight: Float64[np.ndarray, "B n"]
+    num_found: Int64[np.ndarray, "B"]
+    bound: Float64[np.ndarray, "B"]
+    optimal: Bool[np.ndarray, "B"]
 
 
 class Solutions(NamedTuple):
@@ -43,24 +63,11 @@ class Solutions(NamedTuple):
     optimal: Bool[np.ndarray, "B"]
     found: Bool[np.ndarray, "B"]
 
-    @property
-    def gap(self) -> Float64[np.ndarray, "B"]:
-        """How much better than the card found any valid card could be: 0 where optimal, inf where none was found."""
-        with np.errstate(invalid="ignore"):  # -inf - -inf where there is no card at all
-            return np.where(self.optimal, 0.0, self.bound - self.weight)
-
-
-class Ranking(NamedTuple):
-    """The n best cards of each request, best first, equal ones as ties are settled; `num_found` may be less than n.
-
-    `bound` is a proven upper bound on the value of every valid card that is not listed (-inf: there is none).
-    """
-
-    card: Int64[np.ndarray, "B n K"]
-    weight: Float64[np.ndarray, "B n"]
-    num_found: Int64[np.ndarray, "B"]
-    bound: Float64[np.ndarray, "B"]
-    optimal: Bool[np.ndarray, "B"]
+    @classmethod
+    def of(cls, ranking: Ranking) -> Solutions:
+        """The first card of each."""
+        card, weight, num_found, bound, optimal = ranking
+        return cls(card[:, 0], weight[:, 0], bound, optimal, num_found > 0)
 
 
 class Existence(NamedTuple):
@@ -101,46 +108,31 @@ def _existence(
 ) -> Int64[np.ndarray, "B"]:
     answer = np.empty(len(chosen), np.int64)
     limit = np.inf if time_limit is None else float(time_limit)
-    given = (_plain(chosen), _plain(requests.group), _plain(requests.cap))
-    if requests.brief is not None:
-        asked = (*_brief_arrays(requests), _plain(chosen))
-        _each(exists_briefs_each, 4, *asked, limit, deadline.ends, cards, answer)
-        return answer
-    _each(exists_each, 32, *_arrays(requests), *given, limit, deadline.ends, cards, answer)
+    *given, group, cap = _arrays(requests)
+    until = (limit, deadline.ends, cards, answer)
+    if requests.brief is None:
+        _each(exists_each, 32, *given, _plain(chosen), group, cap, *until)
+    else:
+        _each(exists_briefs_each, 4, *given, group, cap, _plain_brief(requests.brief), _plain(chosen), *until)
     return answer
 
 
 def completable(requests: Requests, chosen: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N"]:
     """The positions outside `chosen` that may be chosen next so that a valid card can still be completed."""
     answer = np.empty(chosen.shape, np.bool_)
-    if requests.brief is not None:
-        _each(completable_briefs_each, 2, *_brief_arrays(requests), _plain(chosen), answer)
-        return answer
-    _each(
-        completable_each,
-        16,
-        *_arrays(requests),
-        _plain(chosen),
-        _plain(requests.group),
-        _plain(requests.cap),
-        answer,
-    )
-    return answer
-
-
-def count(requests: Requests) -> Int64[np.ndarray, "B"]:
-    """How many valid cards each request has, 2**63 - 1 standing for more. Enumerates: a billion cards take seconds."""
-    if requests.brief is not None:
-        raise ConfigError("count knows rules on pairs and caps alone, not counts, totals, variety or places")
-    answer = np.empty(len(requests.graph), np.int64)
-    _each(count_each, 4, *_arrays(requests), _plain(requests.group), _plain(requests.cap), answer)
+    *given, group, cap = _arrays(requests)
+    if requests.brief is None:
+        _each(completable_each, 16, *given, _plain(chosen), group, cap, answer)
+    else:
+        brief = _plain_brief(requests.brief)
+        _each(completable_briefs_each, 2, *given, group, cap, brief, _plain(chosen), answer)
     return answer
 
 
 def best(
     requests: Requests,
-    node_weights: Float64[np.ndarray, "B N"],
-    pair_weights: Float64[np.ndarray, "B N N"] | None = None,
+    node_weights: NodeWeights,
+    pair_weights: PairWeights | None = None,
     time_limit: float | None = None,
     cores: int | None = None,
 ) -> Solutions:
@@ -150,16 +142,13 @@ def best(
     proven bound. Weights of absent positions and of pairs the graph forbids are never read. `cores` (all of them if
     not given) share a large batch.
     """
-    card, weight, num_found, bound, optimal = best_n(
-        requests, node_weights, pair_weights, 1, time_limit, cores
-    )
-    return Solutions(card[:, 0], weight[:, 0], bound, optimal, num_found > 0)
+    return Solutions.of(best_n(requests, node_weights, pair_weights, 1, time_limit, cores))
 
 
 def best_n(
     requests: Requests,
-    node_weights: Float64[np.ndarray, "B N"],
-    pair_weights: Float64[np.ndarray, "B N N"] | None = None,
+    node_weights: NodeWeights,
+    pair_weights: PairWeights | None = None,
     n: int = 1,
     time_limit: float | None = None,
     cores: int | None = None,
@@ -175,20 +164,16 @@ def best_n(
     fault = np.empty((B, 2), np.int64)
     limit = np.inf if time_limit is None else float(time_limit)
     keys = np.empty((B, 0), np.int64) if requests.tie_key is None else _plain(requests.tie_key)
-    answer = (cards, weights, found, bound, complete, fault)
+    given, node = _arrays(requests), _plain(node_weights)
+    answer = (limit, cards, weights, found, bound, complete, fault)
     if requests.brief is not None:
         pair = NO_PAIRS if pair_weights is None else _plain(pair_weights)
-        faults = _each(
-            best_briefs_each, 2, *_brief_arrays(requests), keys, _plain(node_weights), pair, limit, *answer, cores=cores
-        )  # fmt: skip
-        if faults:
-            _complain(requests, fault, node_weights, pair_weights)
-        return Ranking(cards, weights, found, bound, complete)
-    given = (*_arrays(requests), _plain(requests.group), _plain(requests.cap), keys, _plain(node_weights))
-    if pair_weights is None:
-        faults = _each(best_nodes_each, 4, *given, limit, *answer, cores=cores)
+        brief = _plain_brief(requests.brief)
+        faults = _each(best_briefs_each, 2, *given, brief, keys, node, pair, *answer, cores=cores)
+    elif pair_weights is None:
+        faults = _each(best_nodes_each, 4, *given, keys, node, *answer, cores=cores)
     else:
-        faults = _each(best_pairs_each, 4, *given, _plain(pair_weights), limit, *answer, cores=cores)
+        faults = _each(best_pairs_each, 4, *given, keys, node, _plain(pair_weights), *answer, cores=cores)
     if faults:
         _complain(requests, fault, node_weights, pair_weights)
     return Ranking(cards, weights, found, bound, complete)
@@ -197,8 +182,8 @@ def best_n(
 def _complain(
     requests: Requests,
     fault: Int64[np.ndarray, "B 2"],
-    node_weights: Float64[np.ndarray, "B N"],
-    pair_weights: Float64[np.ndarray, "B N N"] | None,
+    node_weights: NodeWeights,
+    pair_weights: PairWeights | None,
 ) -> None:
     """Name the first weight that cannot be used."""
     b = int(np.flatnonzero(fault[:, 0] >= 0)[0])
@@ -221,10 +206,7 @@ def _complain(
 
 
 def _too_large(
-    requests: Requests,
-    b: int,
-    node_weights: Float64[np.ndarray, "B N"],
-    pair_weights: Float64[np.ndarray, "B N N"] | None,
+    requests: Requests, b: int, node_weights: NodeWeights, pair_weights: PairWeights | None
 ) -> RequestError:
     """The refusal of weights whose sums could leave the finite range: which is the largest, and how large it may be."""
     size = int(requests.card_size[b])
@@ -249,33 +231,23 @@ def _plain(array: np.ndarray) -> np.ndarray:
     return array if array.flags.carray else np.array(array, order="C")
 
 
+def _plain_brief(brief: Brief) -> Brief:
+    return Brief(*map(_plain, brief))
+
+
 def _arrays(requests: Requests) -> tuple[np.ndarray, ...]:
-    return (
-        _plain(requests.graph),
-        _plain(requests.present),
-        _plain(requests.card_size),
-        _plain(requests.pinned),
-    )
-
-
-def _brief_arrays(requests: Requests) -> tuple[Any, ...]:
-    brief = requests.brief
-    assert brief is not None
-    plain = Brief(*map(_plain, brief))
-    return (*_arrays(requests), _plain(requests.group), _plain(requests.cap), plain)
+    return tuple(map(_plain, _PARTS(requests)))
 
 
 def arranged(
-    requests: Requests,
-    cards: Int64[np.ndarray, "B K"],
-    node_weights: Float64[np.ndarray, "B N"] | None = None,
+    requests: Requests, cards: Int64[np.ndarray, "B K"], node_weights: NodeWeights | None = None
 ) -> Int64[np.ndarray, "B K"]:
     """Cards found as sets, in their best order of place where cards have places; without weights any allowed one."""
     if requests.brief is None or not requests.brief.has_slots:
         return cards
     node = np.zeros(requests.present.shape) if node_weights is None else _plain(node_weights)
     ordered = cards.astype(np.int64)
-    _each(arrange_each, 16, _plain(requests.card_size), Brief(*map(_plain, requests.brief)), node, ordered)
+    _each(arrange_each, 16, _plain(requests.card_size), _plain_brief(requests.brief), node, ordered)
     return ordered
 
 
@@ -285,9 +257,7 @@ def _each(kernel: Any, grain: int, *arrays: Any, cores: int | None = None) -> in
     Small batches run on this thread alone.
     """
     B = len(arrays[0])
-    if 2 * grain > B or cores == 1:
-        return int(kernel(0, B, *arrays))
-    cores = min(cores or num_cores(), num_cores())
+    cores = min(cores or num_cores(), num_cores()) if 2 * grain <= B else 1
     if cores == 1:
         return int(kernel(0, B, *arrays))
     slice_size = max(grain, -(-B // (4 * cores)))

@@ -5,7 +5,7 @@ Knows no search. A crowd is the candidates of one value: the k-th of them on a c
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,6 @@ class Crowd(NamedTuple):
 
 
 @compiled_within
-@no_type_check
 def crowds_of(clash, position, m, code):
     """Number the crowds, if the pairs that clash are exactly those within crowds; False where they are not."""
     num = 0
@@ -40,7 +39,6 @@ def crowds_of(clash, position, m, code):
 
 
 @compiled_inside
-@no_type_check
 def least_crowding(code, names, num, need, seen):
     """The fewest clashes among `need` of the candidates: spread as evenly as there are any."""
     groups = 0
@@ -66,7 +64,6 @@ def least_crowding(code, names, num, need, seen):
 
 
 @compiled_inside
-@no_type_check
 def top_apart(levels, d, num, need, crowd, small, seen):
     """The most that `need` of what is open can be worth together.
 

@@ -1,11 +1,9 @@
 """Compiled search for any valid card: is there one, and which candidates are in one.
 
-Knows no weights. Works on the small problem of `clique_setup.py`; sets of candidates are bits in uint64 words.
+Knows no weights. Works on the small problem of `setup.py`; sets of candidates are bits in uint64 words.
 """
 
 from __future__ import annotations
-
-from typing import no_type_check
 
 import numpy as np
 
@@ -37,7 +35,6 @@ QUICK_TRIES = 64  # plain steps, beyond one a pick, before colouring begins: den
 
 
 @compiled_within
-@no_type_check
 def branching_order(rows, bits, left, order, uncoloured, colour):
     """Colour the set greedily and list the candidates of colour `left` and above, lowest colour first.
 
@@ -72,7 +69,6 @@ def branching_order(rows, bits, left, order, uncoloured, colour):
 
 
 @compiled_within
-@no_type_check
 def find(rows, start, left, label, room, used, group_bits, deadline, clique):
     """Look for a clique of `left` candidates within `start`; fills `clique`. Returns NONE, FOUND or OUT_OF_TIME."""
     m, num_words = rows.shape
@@ -119,7 +115,6 @@ def find(rows, start, left, label, room, used, group_bits, deadline, clique):
 
 
 @compiled_within
-@no_type_check
 def find_quickly(graph, position, m, left, label, room, used, group_bits, clique):
     """A few plain descents in order of position, building only the rows they touch; True if one reached a card."""
     num_words = (m + 63) >> 6
@@ -154,7 +149,6 @@ def find_quickly(graph, position, m, left, label, room, used, group_bits, clique
 
 
 @compiled_within
-@no_type_check
 def find_any(graph, position, m, left, label, room, group_bits, deadline, clique):
     """Look for `left` candidates that complete the card: quickly, then, where that fails, with proof."""
     if left == 0:
@@ -184,7 +178,6 @@ def find_any(graph, position, m, left, label, room, group_bits, deadline, clique
 
 
 @compiled_within
-@no_type_check
 def by_falling_degree(graph, position, m):
     """The candidates, those that may join most others first: greedy colouring then needs fewest colours."""
     degree, order = np.zeros(m, np.int64), np.empty(m, np.int64)
@@ -197,7 +190,6 @@ def by_falling_degree(graph, position, m):
 
 
 @compiled
-@no_type_check
 def exists_each(first, last, graph, present, size, pinned, chosen, group, cap, limit, ends, cards, answer):
     """Whether a valid card holds `chosen`, for the requests first..last-1: NONE, FOUND or OUT_OF_TIME each.
 
@@ -230,7 +222,6 @@ def exists_each(first, last, graph, present, size, pinned, chosen, group, cap, l
 
 
 @compiled
-@no_type_check
 def completable_each(first, last, graph, present, size, pinned, chosen, group, cap, answer):
     """Which positions outside `chosen` are in a valid card together with it, for the requests first..last-1."""
     N = graph.shape[1]

@@ -6,16 +6,15 @@ sake is not in them.
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 
 from exactk.problem.exact.bits import compiled_inside, compiled_within, seconds
 from exactk.problem.exact.levels import ADDS, OPEN, reaches, row_at, who_is
-from exactk.problem.exact.matrix import TILE, is_bad
 from exactk.problem.exact.places import best_order, best_row
 from exactk.problem.exact.ranking import bar_of, offer
-from exactk.problem.exact.setup import ascend, overflows
+from exactk.problem.exact.setup import TILE, ascend, is_bad, overflows
 from exactk.problem.exact.wants import keeps_wants, owed, wear
 
 
@@ -45,7 +44,6 @@ class Leaf(NamedTuple):
 
 
 @compiled_within
-@no_type_check
 def leaf_of(w, left):
     """Room for cards of `left` picks."""
     M, P = len(w.lower), len(w.worth)
@@ -56,7 +54,6 @@ def leaf_of(w, left):
 
 
 @compiled_within
-@no_type_check
 def joint_weights(graph, present, pair, clash, clash_of, worth, once, joint, fault):
     """Fill `joint` with pair weights, less the price of clashes that cost each; False at a weight that is bad."""
     N = len(present)
@@ -80,7 +77,6 @@ def joint_weights(graph, present, pair, clash, clash_of, worth, once, joint, fau
 
 
 @compiled_within
-@no_type_check
 def arranged(shelf, card, order):
     """Put a card into its best order (`order`: positions by place); returns its worth by nodes, -inf if none fits."""
     K = len(card)
@@ -104,7 +100,6 @@ def arranged(shelf, card, order):
 
 
 @compiled_inside
-@no_type_check
 def count_clashes(shelf, once, taken, num_taken, p, clashing):
     """Count the pairs of position p with what is taken that clash, for preferences that cost once."""
     for c in range(len(shelf.clash_of)):
@@ -114,7 +109,6 @@ def count_clashes(shelf, once, taken, num_taken, p, clashing):
 
 
 @compiled_inside
-@no_type_check
 def weigh_card(shelf, w, row_sums, leaf, bar):
     """The worth of the card `leaf.full` that keeps its rules, summed in its order; -inf where its places do not fit.
 
@@ -148,7 +142,6 @@ def weigh_card(shelf, w, row_sums, leaf, bar):
 
 
 @compiled_inside
-@no_type_check
 def offer_leaf(shelf, w, small, leaf, picks, row_sums, best):
     """Offer a full card (rows counted, values worn) if it keeps everything.
 
@@ -169,7 +162,6 @@ def offer_leaf(shelf, w, small, leaf, picks, row_sums, best):
 
 
 @compiled_inside
-@no_type_check
 def offer_with(shelf, w, small, leaf, picks, last, row_sums, best):
     """Offer the card of `picks` whose last `last` have not been counted yet."""
     left = len(picks)
@@ -187,7 +179,6 @@ def offer_with(shelf, w, small, leaf, picks, last, row_sums, best):
 
 
 @compiled_inside
-@no_type_check
 def offer_pairs(
     shelf, w, small, leaf, levels, d, num, total, cost, picks, row_sums, first_only, deadline, best
 ):  # fmt: skip

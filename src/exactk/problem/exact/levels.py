@@ -10,7 +10,7 @@ matrix in use is the candidate names[WHO, home, c].
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,10 +29,8 @@ AT, ROWS, COLUMNS, HOME, WORK = range(5)
 PAD = 16  # columns are a multiple of this: what a few registers hold
 COPIES_WHEN = 3  # a matrix is copied for a third of its candidates
 SHARE = 0.5
-TRIES, ROUNDS = (
-    5,
-    2,
-)  # to find the best mark; to better those of the largest worths before giving a level up as open
+# To find the best mark; to better those of the largest worths before giving a level up as open.
+TRIES, ROUNDS = 5, 2
 ROOM = 3  # matrices the heap holds: the first, and copies for a third, a ninth, ...
 
 
@@ -52,7 +50,6 @@ class Levels(NamedTuple):
 
 
 @compiled_within
-@no_type_check
 def padded(num):
     """The number of columns for so many candidates; not one at which all rows fall on the same lines of the cache."""
     width = (num + PAD - 1) // PAD * PAD
@@ -60,7 +57,6 @@ def padded(num):
 
 
 @compiled_within
-@no_type_check
 def first_matrix(m):
     """(the heap, the matrix for all m candidates at its beginning), still to be filled; columns beyond m are -inf."""
     heap = np.empty((ROOM * m + 1) * padded(m))
@@ -73,7 +69,6 @@ def first_matrix(m):
 
 
 @compiled_within
-@no_type_check
 def levels_of(heap, first_adds, largest, free, left):
     """All m candidates open at the first level, adding `first_adds`; for the others see `Levels`."""
     m = len(first_adds)
@@ -97,21 +92,18 @@ def levels_of(heap, first_adds, largest, free, left):
 
 
 @compiled_inside
-@no_type_check
 def row_at(levels, d, c):
     """Where in the heap the pair weights of column c of depth d begin; -inf where two may not share a card."""
     return np.uint64(levels.shape[AT, d] + np.int64(c) * levels.shape[COLUMNS, d])
 
 
 @compiled_inside
-@no_type_check
 def who_is(levels, d, c):
     """The candidate of a column of depth d."""
     return np.int64(levels.names[WHO, levels.shape[HOME, d], c])
 
 
 @compiled_inside
-@no_type_check
 def keep_open(levels, d, num):
     """Close all columns of depth d but the first `num` in OPEN."""
     values, names = levels.values, levels.names
@@ -124,7 +116,6 @@ def keep_open(levels, d, num):
 
 
 @compiled_inside
-@no_type_check
 def copy_matrix(levels, d, num, lent):
     """Give depth d a matrix of its own for what is open, where that is few and there is room."""
     values, names, shape, width = levels.values, levels.names, levels.shape, padded(num)
@@ -152,7 +143,6 @@ def copy_matrix(levels, d, num, lent):
 
 
 @compiled_inside
-@no_type_check
 def weigh(levels, d, num, k):
     """The worth of all that is open, by marks as they are; returns the floor of marks."""
     values, names, columns = levels.values, levels.names, levels.shape[COLUMNS, d]
@@ -176,7 +166,6 @@ def weigh(levels, d, num, k):
 
 
 @compiled_inside
-@no_type_check
 def weigh_finely(levels, d, num, k, above, floor):
     """Put a better mark to all that is worth more than `above` and has none yet; whether there was any."""
     values, names, columns = levels.values, levels.names, levels.shape[COLUMNS, d]
@@ -197,7 +186,6 @@ def weigh_finely(levels, d, num, k, above, floor):
 
 
 @compiled_inside
-@no_type_check
 def top_worths(levels, d, num, left):
     """About the sum of the `left` largest worths, and no less; keeps its mark."""
     most, mark = best_sum(
@@ -209,7 +197,6 @@ def top_worths(levels, d, num, left):
 
 
 @compiled_inside
-@no_type_check
 def strike(levels, d, num, line):
     """Close whoever is not worth more than `line`; returns how many stay."""
     values, names = levels.values, levels.names
@@ -227,7 +214,6 @@ def strike(levels, d, num, line):
 
 
 @compiled_inside
-@no_type_check
 def tighten(levels, d, num, left, line):
     """Close who cannot be among `left` picks that add more than `line`; returns how many stay, 0 where too few do."""
     k = left - 1
@@ -255,7 +241,6 @@ def tighten(levels, d, num, left, line):
 
 
 @compiled_inside
-@no_type_check
 def say_hopes(levels, d, num):
     """Say what may be hoped of each that is open: its worth by the mark it has, with one partner less."""
     values, names = levels.values, levels.names
@@ -267,7 +252,6 @@ def say_hopes(levels, d, num):
 
 
 @compiled_inside
-@no_type_check
 def take_worthiest(levels, d, num):
     """Take what is worth most out of the `num` that are open, the first of equals; returns its column."""
     values, names = levels.values, levels.names
@@ -283,7 +267,6 @@ def take_worthiest(levels, d, num):
 
 
 @compiled_inside
-@no_type_check
 def beside(levels, d, c, left, kind, row):
     """(about the most that `left` picks beside column c can add, the least of them), by what may be hoped of them.
 
@@ -300,7 +283,6 @@ def beside(levels, d, c, left, kind, row):
 
 
 @compiled_inside
-@no_type_check
 def reaches(levels, d, c, line):
     """Whether anyone open adds more than `line` beside column c."""
     columns = levels.shape[COLUMNS, d]
@@ -310,7 +292,6 @@ def reaches(levels, d, c, line):
 
 
 @compiled_inside
-@no_type_check
 def descend(levels, d, c, num, line, kind, row):
     """Open at the next depth who may add more than `line` beside column c; returns how many."""
     heap, values, names, shape = levels.heap, levels.values, levels.names, levels.shape

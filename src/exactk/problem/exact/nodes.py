@@ -5,8 +5,6 @@ Knows no pair weights. Candidates are renumbered heaviest first, so that the fir
 
 from __future__ import annotations
 
-from typing import no_type_check
-
 import numpy as np
 
 from exactk.problem.exact.bits import (
@@ -29,7 +27,6 @@ PLAIN_STEPS, PLAIN_STEPS_WITHOUT_CARD = 2000, 32
 
 
 @compiled
-@no_type_check
 def heaviest(bits, value, left):
     """The sum of the `left` heaviest of a set; -inf where it has fewer."""
     total = 0.0
@@ -45,7 +42,6 @@ def heaviest(bits, value, left):
 
 
 @compiled
-@no_type_check
 def heaviest_by_colour(rows, bits, value, left, uncoloured, colour):
     """A tighter sum: the heaviest of each of the first `left` colours. Non-neighbours share a colour.
 
@@ -76,7 +72,6 @@ def heaviest_by_colour(rows, bits, value, left, uncoloured, colour):
 
 
 @compiled_within
-@no_type_check
 def among_equals(bits, value, index, need, least, slack, taken, num_taken, others):
     """Part a set, whose `need` heaviest hardly reach `least`: what no card that reaches it does without, and the rest.
 
@@ -84,10 +79,8 @@ def among_equals(bits, value, index, need, least, slack, taken, num_taken, other
     (how many others, how many needed): of 5 5 3 3 3 1 with need 3 and least 13, both 5 are needed, the others 3 3 3.
     """
     most = 0.0
-    last, following = (
-        -np.inf,
-        -np.inf,
-    )  # the values of the lightest that is among the heaviest, and of the next
+    # The values of the lightest that is among the heaviest, and of the next.
+    last, following = -np.inf, -np.inf
     count = 0
     for w in range(len(bits)):
         word = bits[w]
@@ -119,7 +112,6 @@ def among_equals(bits, value, index, need, least, slack, taken, num_taken, other
 
 
 @compiled_within
-@no_type_check
 def search_nodes(graph, node, must, held, position, m, left, group, cap, deadline, cards, weights, fault):
     """Fill the best cards; returns (how many were found, a bound on what was not searched, whether all was).
 

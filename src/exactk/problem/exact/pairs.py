@@ -6,7 +6,7 @@ Knows who is open at each level and what they can be worth from `levels.py`, and
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,15 +32,22 @@ from exactk.problem.exact.levels import (
     top_worths,
     who_is,
 )
-from exactk.problem.exact.matrix import is_bad, pair_matrix
 from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, Best, bar_of, comes_too_late, offer
-from exactk.problem.exact.setup import count_in, is_full, members, overflows, put_back, small_of
+from exactk.problem.exact.setup import (
+    count_in,
+    is_bad,
+    is_full,
+    members,
+    overflows,
+    pair_matrix,
+    put_back,
+    small_of,
+)
 from exactk.problem.exact.start import SHARE, good_card, wander
 
 LOOK_EVERY = 50_000  # numbers looked at between looks at the clock: some ten microseconds
-BETTER_FROM = (
-    500_000  # numbers looked at before a better card is sought, and again when they are four times as many
-)
+# Numbers looked at before a better card is sought, and again when they are four times as many.
+BETTER_FROM = 500_000
 
 
 class Path(NamedTuple):
@@ -55,7 +62,6 @@ class Path(NamedTuple):
 
 
 @compiled_within
-@no_type_check
 def path_of(left):
     """Before the first of `left` picks."""
     return Path(
@@ -65,7 +71,6 @@ def path_of(left):
 
 
 @compiled_inside
-@no_type_check
 def offer_last_two(levels, d, num, small, total, picks, best, card):
     """Complete the picks with every allowed pair of what is open at depth d that may be among the best."""
     size = len(card)
@@ -92,7 +97,6 @@ def offer_last_two(levels, d, num, small, total, picks, best, card):
 
 
 @compiled_inside
-@no_type_check
 def come_too_late(levels, d, num, picks, num_picks, left, last, scratch):
     """Whether no card of the picks and `left` of what is open at depth d comes before the card `last`."""
     for x in range(num):
@@ -101,7 +105,6 @@ def come_too_late(levels, d, num, picks, num_picks, left, last, scratch):
 
 
 @compiled_inside
-@no_type_check
 def bound_of_rest(levels, depth, path):
     """The most that any card in the open branches of all levels may weigh, each with its own best first pick."""
     bound, left = -np.inf, len(path.picks)
@@ -116,7 +119,6 @@ def bound_of_rest(levels, depth, path):
 
 
 @compiled_inside
-@no_type_check
 def drop_full(levels, d, num, small):
     """Close who is of a group that is full now; returns how many stay."""
     stay = 0
@@ -130,7 +132,6 @@ def drop_full(levels, d, num, small):
 
 
 @compiled_inside
-@no_type_check
 def branch(levels, pairs, first_adds, small, total, deadline, best, path):
     """Search all cards of three picks or more; returns (a bound on what was not searched, whether all was).
 
@@ -196,7 +197,6 @@ def branch(levels, pairs, first_adds, small, total, deadline, best, path):
 
 
 @compiled_within
-@no_type_check
 def offer_better(levels, pairs, first_adds, small, total, deadline, best):
     """Spend a share of the work so far on a card better than the best one."""
     left = levels.shape.shape[1]  # cards have room for what must be held, too
@@ -208,7 +208,6 @@ def offer_better(levels, pairs, first_adds, small, total, deadline, best):
 
 
 @compiled_within
-@no_type_check
 def offer_picks(picks, weight, best, card):
     """Offer a copy of the picks, which are left as they are."""
     for k in range(len(picks)):
@@ -217,7 +216,6 @@ def offer_picks(picks, weight, best, card):
 
 
 @compiled_within
-@no_type_check
 def sum_of(pairs, first_adds, picks):
     """What these candidates add to a card."""
     total = 0.0
@@ -229,7 +227,6 @@ def sum_of(pairs, first_adds, picks):
 
 
 @compiled_within
-@no_type_check
 def add_up(node, pair, must, held, position, m, first_adds, fault):
     """(sum of what must be held, its size), and what every candidate adds to it; (NaN, 0) at a bad pair weight."""
     total, scale = 0.0, 0.0
@@ -253,7 +250,6 @@ def add_up(node, pair, must, held, position, m, first_adds, fault):
 
 
 @compiled_within
-@no_type_check
 def search_pairs(
     graph, node, pair, must, held, position, m, left, group, cap, deadline, cards, weights, fault
 ):
@@ -299,7 +295,6 @@ def search_pairs(
 
 
 @compiled_within
-@no_type_check
 def offer_few(heap, first_adds, small, largest, total, best, card):
     """Offer all cards of two picks, one, or none."""
     left = len(card)

@@ -7,15 +7,12 @@ eight numbers at once, where sorting them in would guess wrong at every other br
 
 from __future__ import annotations
 
-from typing import no_type_check
-
 import numpy as np
 
 from exactk.problem.exact.bits import compiled_inside, compiled_sums
 
 
 @compiled_inside
-@no_type_check
 def top_sum(values, num, left, top):
     """The sum of the `left` largest; leaves them, falling, in `top`. -inf where there are fewer."""
     if num < left:
@@ -39,7 +36,6 @@ def top_sum(values, num, left, top):
 
 
 @compiled_sums
-@no_type_check
 def excess(heap, at, values, kind, d, mark, num):
     """By how much the sums heap[at : at + num] + values[kind, d, :num] exceed the mark together.
 
@@ -52,7 +48,6 @@ def excess(heap, at, values, kind, d, mark, num):
 
 
 @compiled_sums
-@no_type_check
 def excess_and_count(heap, at, values, kind, d, mark, num):
     """The same, and how many exceed it."""
     total = 0.0
@@ -65,7 +60,6 @@ def excess_and_count(heap, at, values, kind, d, mark, num):
 
 
 @compiled_inside
-@no_type_check
 def best_sum(heap, at, values, kind, d, num, k, mark, step, floor, tries):
     """(at least the sum of the k largest such sums, the mark that shows it); -inf where there are fewer than k.
 

@@ -5,8 +5,6 @@ Knows no search. Sets of places are bits of one uint64; places and items of a ca
 
 from __future__ import annotations
 
-from typing import no_type_check
-
 import numpy as np
 
 from exactk.problem.exact.bits import ONE, compiled_inside, compiled_within, lowest_bit
@@ -15,7 +13,6 @@ NOBODY = np.uint64(0)
 
 
 @compiled_inside
-@no_type_check
 def seat(mask, owner, parent, queue):
     """Find a place for one more item that may stand in `mask`, moving others along; False where there is none.
 
@@ -52,7 +49,6 @@ def seat(mask, owner, parent, queue):
 
 
 @compiled_within
-@no_type_check
 def cheapest_assignment(cost, price, partner):
     """Rows each to a column of their own at the least total cost; fills `price` (of rows) and `partner` (of columns).
 
@@ -98,7 +94,6 @@ def cheapest_assignment(cost, price, partner):
 
 
 @compiled_within
-@no_type_check
 def best_order(worth, may, order):
     """Items into places by falling total worth, whoever stands beside whom; -inf where they do not fit.
 
@@ -129,7 +124,6 @@ def best_order(worth, may, order):
 
 
 @compiled_within
-@no_type_check
 def best_row(worth, may, follows, order):
     """The same where neighbours matter: item j may stand right after i only with `follows[i, j]`."""
     K = len(may)
@@ -170,7 +164,6 @@ def best_row(worth, may, follows, order):
 
 
 @compiled_within
-@no_type_check
 def may_line_up(may, follows, num, size, reach):
     """Whether these items may stand in some of `size` places, everyone between them unknown: a necessary condition.
 

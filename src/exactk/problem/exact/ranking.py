@@ -6,22 +6,19 @@ Weights within `slack` of each other, what rounding can do to a sum, count as eq
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 
 from exactk.problem.exact.bits import compiled_inside
 
-LARGEST_SUM = (
-    1e300  # of the sizes of all weights on a card: bounds are sums of several such, and must stay finite
-)
-TOO_LARGE = (
-    -2
-)  # in place of a second position, where a fault is reported: no single weight is bad, their sum is
+# Of the sizes of all weights on a card: bounds are sums of several such, and must stay finite.
+LARGEST_SUM = 1e300
+# In place of a second position, where a fault is reported: no single weight is bad, their sum is.
+TOO_LARGE = -2
 
 
 @compiled_inside
-@no_type_check
 def comes_before(card, other):
     """Whether one ascending card precedes another in dictionary order: [0, 5] before [1, 2]."""
     for k in range(len(card)):
@@ -40,7 +37,6 @@ class Best(NamedTuple):
 
 
 @compiled_inside
-@no_type_check
 def bar_of(best):
     """The weight a card must reach to be among the best: -inf until there are as many as asked for."""
     n = len(best.weights)
@@ -48,7 +44,6 @@ def bar_of(best):
 
 
 @compiled_inside
-@no_type_check
 def offer(best, card, weight):
     """Sort `card` and put it in its place among the best."""
     size = len(card)
@@ -79,7 +74,6 @@ def offer(best, card, weight):
 
 
 @compiled_inside
-@no_type_check
 def comes_too_late(taken, num_taken, others, num_others, left, last, scratch):
     """Whether every card made of all `taken` and `left` of the `others` comes no earlier than the card `last`.
 

@@ -1,15 +1,18 @@
 """From one request to the small problem that is searched: who is open, whom each may join, which caps still bind.
 
-Knows no weights and does no searching. Candidates are renumbered 0..m-1; `position[i]` is where candidate i stood.
+Does no searching. Candidates are renumbered 0..m-1; `position[i]` is where candidate i stood. Pair weights become one
+matrix, and those that are not finite or not symmetric are refused where they would be read.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 
 from exactk.problem.exact.bits import ONE, compiled, compiled_inside, compiled_within, falling_order
+
+TILE = 32  # rows and columns read together: a tile and its mirror image stay in the nearest cache
 
 
 class Small(NamedTuple):
@@ -23,7 +26,6 @@ class Small(NamedTuple):
 
 
 @compiled_within
-@no_type_check
 def small_of(group, cap, must, held, position, m, left):
     """The small problem of what `open_candidates` found, for `left` more picks."""
     label, room = binding_groups(group, cap, must, held, position, m, left)
@@ -31,7 +33,6 @@ def small_of(group, cap, must, held, position, m, left):
 
 
 @compiled_within
-@no_type_check
 def open_candidates(graph, present, size, pinned, chosen, group, cap, must, position):
     """Fill `must` (positions the card has to hold) and `position` (those that may join all of them).
 
@@ -69,7 +70,6 @@ def open_candidates(graph, present, size, pinned, chosen, group, cap, must, posi
 
 
 @compiled_within
-@no_type_check
 def room_left(group, cap, must, held, p):
     """How many more of p's group a cap lets in, given what is held; plenty where it does not count p."""
     if group[p] < 0:
@@ -82,7 +82,6 @@ def room_left(group, cap, must, held, p):
 
 
 @compiled_within
-@no_type_check
 def binding_groups(group, cap, must, held, position, m, left):
     """Number the groups that can still overflow: (label [C, m], -1 = none; room [G], how many more may join each).
 
@@ -115,7 +114,6 @@ def binding_groups(group, cap, must, held, position, m, left):
 
 
 @compiled_within
-@no_type_check
 def members(label, num_labels, m, num_words):
     """The candidates of each numbered group as a set of bits [G, words]."""
     bits = np.zeros((num_labels, num_words), np.uint64)
@@ -127,7 +125,6 @@ def members(label, num_labels, m, num_words):
 
 
 @compiled_within
-@no_type_check
 def join_row(graph, position, m, label, room, group_bits, i, row):
     """Fill `row` with the candidates that may share a card with i; a group with room for one is a set of rivals."""
     p = position[i]
@@ -145,7 +142,6 @@ def join_row(graph, position, m, label, room, group_bits, i, row):
 
 
 @compiled
-@no_type_check
 def all_rows(graph, position, m, label, room, group_bits):
     """Whom each candidate may join, as bits [m, words]."""
     rows = np.empty((m, (m + 63) >> 6), np.uint64)
@@ -155,7 +151,6 @@ def all_rows(graph, position, m, label, room, group_bits):
 
 
 @compiled_inside
-@no_type_check
 def take(i, label, room, used, group_bits, rest):
     """Count i in its groups and strike those that are now full from `rest`."""
     for c in range(label.shape[0]):
@@ -168,7 +163,6 @@ def take(i, label, room, used, group_bits, rest):
 
 
 @compiled_inside
-@no_type_check
 def count_in(i, label, used):
     """Count i in its groups."""
     for c in range(label.shape[0]):
@@ -177,7 +171,6 @@ def count_in(i, label, used):
 
 
 @compiled_inside
-@no_type_check
 def put_back(i, label, used):
     """Undo `take` or `count_in`."""
     for c in range(label.shape[0]):
@@ -186,7 +179,6 @@ def put_back(i, label, used):
 
 
 @compiled_inside
-@no_type_check
 def is_full(small, i):
     """Whether one of i's groups has no room left."""
     for c in range(small.label.shape[0]):
@@ -197,7 +189,6 @@ def is_full(small, i):
 
 
 @compiled_inside
-@no_type_check
 def overflows(small, i, j):
     """Whether i and j together are one too many for a group."""
     for c in range(small.label.shape[0]):
@@ -208,7 +199,6 @@ def overflows(small, i, j):
 
 
 @compiled_inside
-@no_type_check
 def ascend(card, size):
     """Sort a card's positions."""
     for k in range(1, size):
@@ -218,3 +208,38 @@ def ascend(card, size):
             card[at] = card[at - 1]
             at -= 1
         card[at] = moving
+
+
+@compiled_within
+def is_bad(pair, p, q):
+    """Whether a pair weight is not finite or differs from its mirror image."""
+    return not np.isfinite(pair[p, q]) or pair[p, q] != pair[q, p]
+
+
+@compiled_within
+def pair_matrix(graph, pair, position, m, label, room, pairs, fault):
+    """Fill `pairs`; returns the largest size of an entry, or NaN at a bad one, which is then named in `fault`."""
+    largest = 0.0
+    for top in range(0, m, TILE):
+        for edge in range(top, m, TILE):
+            for i in range(top, min(top + TILE, m)):
+                p = position[i]
+                for j in range(max(edge, i + 1), min(edge + TILE, m)):
+                    q = position[j]
+                    weight = -np.inf
+                    if graph[p, q]:
+                        weight = pair[p, q]
+                        if is_bad(pair, p, q):
+                            fault[0], fault[1] = p, q
+                            return np.nan
+                        largest = max(largest, abs(weight))
+                    pairs[i, j] = weight
+                    pairs[j, i] = weight
+    for i in range(m):
+        pairs[i, i] = -np.inf
+        for c in range(label.shape[0]):
+            if label[c, i] >= 0 and room[label[c, i]] == 1:
+                for j in range(m):
+                    if label[c, j] == label[c, i]:
+                        pairs[i, j] = -np.inf
+    return largest

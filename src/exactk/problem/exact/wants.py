@@ -5,7 +5,7 @@ Knows no weights of items and does no searching. Candidates are 0..m-1 as in `se
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,6 @@ class Wants(NamedTuple):
 
 
 @compiled_within
-@no_type_check
 def local_codes(value, small, code):
     """Number the values of a variety row from 0: of candidates in `code` [m]; returns those of what is held [held]."""
     held, m = len(small.must), len(small.position)
@@ -73,7 +72,6 @@ def local_codes(value, small, code):
 
 
 @compiled_within
-@no_type_check
 def wants_of(brief, b, small, left, row_sums):
     """Lay out what request b wants; `row_sums` [M] gets the sums of what is held."""
     held, m = len(small.must), len(small.position)
@@ -115,7 +113,6 @@ def wants_of(brief, b, small, left, row_sums):
 
 
 @compiled_inside
-@no_type_check
 def extremes(row, names, num, need, least, most):
     """(least sum, most sum) of `need` of a row's entries; leaves the smallest and the largest in `least` and `most`."""
     for k in range(need):
@@ -142,7 +139,6 @@ def extremes(row, names, num, need, least, most):
 
 
 @compiled_inside
-@no_type_check
 def keep_by_row(w, r, total, names, open_, num, need):
     """Drop the candidates with which no choice keeps row r within its bounds; returns how many stay, -1 if too few."""
     row = w.coefficient[r]
@@ -165,7 +161,6 @@ def keep_by_row(w, r, total, names, open_, num, need):
 
 
 @compiled_inside
-@no_type_check
 def keep_by_variety(w, v, names, open_, num, need):
     """The same for a variety row: where every pick must bring a value not yet seen, only such picks stay."""
     code = w.code[v]
@@ -196,7 +191,6 @@ def keep_by_variety(w, v, names, open_, num, need):
 
 
 @compiled_inside
-@no_type_check
 def groups_suffice(w, small, names, num, need):
     """Whether the caps let in `need` of the candidates: each group as many as it has room for."""
     for c in range(small.label.shape[0]):
@@ -217,7 +211,6 @@ def groups_suffice(w, small, names, num, need):
 
 
 @compiled_inside
-@no_type_check
 def places_suffice(w, picks, num_picks, names, num):
     """Whether all that is chosen has a place, and the candidates can fill the others."""
     size = w.size
@@ -243,7 +236,6 @@ def places_suffice(w, picks, num_picks, names, num):
 
 
 @compiled_within
-@no_type_check
 def line_up(w, small, picks, num_picks):
     """Whether what is chosen may stand in a row with unknown others between."""
     held = len(small.must)
@@ -261,7 +253,6 @@ def line_up(w, small, picks, num_picks):
 
 
 @compiled_inside
-@no_type_check
 def still_possible(w, small, row_sums, picks, num_picks, names, open_, num, need):
     """Drop candidates that no valid card takes beside the picks; returns how many stay, -1 if none can be completed.
 
@@ -286,7 +277,6 @@ def still_possible(w, small, row_sums, picks, num_picks, names, open_, num, need
 
 
 @compiled_inside
-@no_type_check
 def owed(w, need, clashing, broken):
     """What broken preferences will cost at least, by the reach last worked out; `clashing` [P] pairs clash already."""
     for p in range(len(w.worth)):
@@ -305,7 +295,6 @@ def owed(w, need, clashing, broken):
 
 
 @compiled_inside
-@no_type_check
 def wear(w, i, step):
     """Put candidate i's values on (step 1) or take them off (step -1)."""
     for v in range(len(w.least)):
@@ -319,7 +308,6 @@ def wear(w, i, step):
 
 
 @compiled_inside
-@no_type_check
 def keeps_wants(w, row_sums):
     """Whether a full card, its picks worn and counted, keeps rows and varieties; places are looked at elsewhere."""
     for r in range(len(w.lower)):
