@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from exactk.problem.given import GivenRequests
 from exactk.problem.graph import Requests
 from exactk.problem.rules.constraints import (
     AtMost,
@@ -212,7 +213,7 @@ class Shelf:
 
     def requests(self) -> Requests:
         wished = [[self.items[p]["item_id"] for p in self.include]]
-        return Constraints(self.rules).requests(columns(self.items), self.K, include=wished)
+        return Constraints(self.rules).requests(GivenRequests(columns(self.items), self.K, include=wished))
 
     def is_valid(self, card: tuple[int, ...]) -> bool:
         chosen = [self.items[p] for p in card]

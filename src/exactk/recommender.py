@@ -26,7 +26,7 @@ from exactk.engine.decide import Decider, Decision, decider_of
 from exactk.errors import ExactKError, InputError, MissingExtraError
 from exactk.evaluation import metrics
 from exactk.problem.batch import Batch
-from exactk.problem.given import RelaxOrder, Rules
+from exactk.problem.reading import RelaxOrder, Rules
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card
 from exactk.settings.config import Config

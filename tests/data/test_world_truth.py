@@ -1,6 +1,7 @@
 """The click model against hand numbers, and the best card against plain enumeration."""
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -111,7 +112,7 @@ def test_the_best_themed_card_is_the_best_of_all(gain: float, k: int) -> None:
     graph = graph & graph.transpose(0, 2, 1) & complete_graph(N)
     present = rng.random((B, N)) < 0.95
     theme = rng.integers(-1, len(THEMES), size=(B, N)).astype(np.int8)
-    requests = Requests.of(graph, k, present=present)
+    requests = replace(Requests.of(graph, k), present=present)
     found = best_themed(requests, node, pair, theme, gain)
     for b in range(B):
         weights = {

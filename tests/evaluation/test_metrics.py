@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,9 +118,8 @@ def test_validity_agrees_with_enumeration(case: tuple[Requests, np.ndarray]) -> 
 def test_a_card_breaking_each_single_rule_is_invalid() -> None:
     graph = complete_graph(5)
     graph[0, 1] = graph[1, 0] = False
-    rules = Requests.of(
-        np.repeat(graph[None], 7, 0),
-        2,
+    rules = replace(
+        Requests.of(np.repeat(graph[None], 7, 0), 2),
         present=np.repeat(np.array([[True, True, True, True, False]]), 7, 0),
         group=np.repeat(np.array([[[-1, -1, 0, 0, -1]]], np.int32), 7, 0),
         cap=np.ones((7, 1), np.int32),

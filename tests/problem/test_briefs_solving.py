@@ -31,6 +31,7 @@ from exactk import (
     Where,
 )
 from exactk.errors import OutOfTimeError
+from exactk.problem.given import GivenRequests
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.rules.explain import blocking_pieces, relax, why_not
 from exactk.problem.rules.sheet import Demand, RuleSheet
@@ -90,6 +91,16 @@ def test_a_function_that_nothing_pleases_blocks_and_can_be_let_go() -> None:
         solve([never, AtMost("brand", 1)])
     assert caught.value.blocking == ("never",)
     assert solve([never, AtMost("brand", 1)], relax=["never"]).relaxed == ("never",)
+
+
+def test_cards_that_a_function_was_not_asked_about_in_time_are_not_ruled_out() -> None:
+    def pleased_by_the_least(card: Any) -> bool:
+        time.sleep(0.2)
+        return {item["item_id"] for item in card} == {"lamp", "mug"}
+
+    slow: Any = pleased_by_the_least
+    with pytest.raises(OutOfTimeError, match="none of the best cards that could be asked about keeps slow"):
+        solve(Rule(slow, "slow", on="card"), time_limit=0.3)
 
 
 def test_a_brief_that_blocks_is_named_and_relaxed_in_order() -> None:
@@ -156,7 +167,9 @@ def test_blocking_sets_of_briefs_are_minimal_and_block(seed: int, kinds: tuple[s
     shelf = a_shelf(seed, kinds, N, 3, pairs=False)
     present = np.ones((1, N), bool)
     include = [[shelf.items[p]["item_id"] for p in shelf.include]]
-    sheet = RuleSheet.of(Constraints(shelf.rules), columns(shelf.items), shelf.K, present, include)
+    sheet = RuleSheet.of(
+        Constraints(shelf.rules), GivenRequests(columns(shelf.items), shelf.K, present, include)
+    )
     assume(not shelf.best())
     blocking = blocking_pieces(sheet).pieces
     assert not demands_of(shelf, sheet, blocking)
@@ -180,7 +193,7 @@ def test_why_not_costs_what_brute_force_says(seed: int, kinds: tuple[str, ...], 
     shelf = a_shelf(seed, kinds, N, 3, pairs=True)
     ranked = shelf.best()
     assume(ranked and not shelf.include)
-    sheet = RuleSheet.of(Constraints(shelf.rules), columns(shelf.items), shelf.K, np.ones((1, N), bool))
+    sheet = RuleSheet.of(Constraints(shelf.rules), GivenRequests(columns(shelf.items), shelf.K))
     best = exactk.problem.exact.cliques.best(shelf.requests(), shelf.node[None], shelf.pair[None])  # type: ignore[index]
     for reason in why_not(sheet, best.card[0].tolist(), shelf.node, shelf.pair):
         position = [item["item_id"] for item in shelf.items].index(reason.item)
@@ -251,7 +264,9 @@ def test_rules_on_thousands_of_items_look_at_the_clock() -> None:
             exactk.solve(scores, 5, items=items, constraints=rule, time_limit=1e-4)
         few = {name: values[:700] for name, values in items.items()}
         whole = (
-            Constraints.of(rule).requests({name: np.asarray(v)[None] for name, v in few.items()}, 5).graph[0]
+            Constraints.of(rule)
+            .requests(GivenRequests({name: np.asarray(v)[None] for name, v in few.items()}, 5))
+            .graph[0]
         )
         for a, b in ((0, 1), (5, 690), (699, 300), (650, 651)):  # in several blocks
             pair = {name: np.asarray(v)[None, [a, b]] for name, v in few.items()}

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import exactk
 from exactk.errors import ConfigError, InputError
+from exactk.problem.given import GivenRequests
 from exactk.problem.rules.constraints import (
     Allowed,
     AtMost,
@@ -465,7 +466,7 @@ def two_requests() -> Columns:
 
 def test_requests_carry_graph_caps_pins_and_presence() -> None:
     rules = Distinct("brand") & AtMost("brand", 2)
-    found = rules.requests(two_requests(), [2, 1], include=[["c"], []], exclude=[None, ["d"]])
+    found = rules.requests(GivenRequests(two_requests(), [2, 1], include=[["c"], []], exclude=[None, ["d"]]))
     assert found.graph[0].tolist() == [[False, False, True], [False, False, True], [True, True, False]]
     assert found.present.tolist() == [[True] * 3, [False, True, True]]
     assert not found.graph[1, 0].any()
@@ -516,7 +517,7 @@ def test_a_faulty_request_is_refused_by_name(
     given = two_requests()
     settings_: dict[str, Any] = {"card_size": 2} | change(given)
     with pytest.raises(InputError) as caught:
-        Constraints.of(Distinct("brand")).requests(given, **settings_)
+        Constraints.of(Distinct("brand")).requests(GivenRequests(given, **settings_))
     assert message in str(caught.value)
 
 
@@ -560,10 +561,11 @@ def test_a_batch_of_one_equals_the_batch_and_order_only_moves_positions(seed: in
         "v": generator.normal(size=(3, 6, 2)),
     }
     rules = TitleDistance(0.4) & MinimumGap("price", 2) & MinimumDistance("v", 0.5) & Forbid([(0, 1)])
-    whole = rules.requests(given, 2).graph
+    whole = rules.requests(GivenRequests(given, 2)).graph
     order = generator.permutation(6)
-    moved = rules.requests({name: values[:, order] for name, values in given.items()}, 2).graph
+    other = {name: values[:, order] for name, values in given.items()}
+    moved = rules.requests(GivenRequests(other, 2)).graph
     assert np.array_equal(moved, whole[:, order][:, :, order])
     for b in range(3):
-        alone = rules.requests({name: values[b : b + 1] for name, values in given.items()}, 2).graph
+        alone = rules.requests(GivenRequests(given, 2).one(b)).graph
         assert np.array_equal(alone[0], whole[b])

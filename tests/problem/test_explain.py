@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from exactk.errors import ConfigError, OutOfTimeError
 from exactk.problem.deadline import Deadline
+from exactk.problem.given import GivenRequests
 from exactk.problem.rules.constraints import (
     Allowed,
     AtMost,
@@ -25,7 +26,6 @@ from exactk.problem.rules.constraints import (
 )
 from exactk.problem.rules.explain import (
     blocking_pieces,
-    card_value,
     check_relaxable,
     infeasible_error,
     relax,
@@ -42,8 +42,7 @@ def blocking_rules(
     exclude: Sequence[Sequence[Any]] | None = None,
 ) -> tuple[str, ...]:
     """The names of a minimal set of demands that together block one request."""
-    present = np.ones(columns["item_id"].shape, bool)
-    sheet = RuleSheet.of(constraints, columns, card_size, present, include, exclude)
+    sheet = RuleSheet.of(constraints, GivenRequests(columns, card_size, None, include, exclude))
     return tuple(sheet.named(piece) for piece in blocking_pieces(sheet).pieces)
 
 
@@ -62,8 +61,8 @@ class Puzzle:
     def sheet(self) -> RuleSheet:
         columns = {"item_id": np.arange(self.num_items)[None], "brand": np.array([self.brands], object)}
         rules = Constraints((*map(Allowed, self.matrices), AtMost("brand", self.most)))  # equal ones stay two
-        present = np.ones((1, self.num_items), bool)
-        return RuleSheet.of(rules, columns, self.card_size, present, [self.include], [self.exclude])
+        asked = GivenRequests(columns, self.card_size, None, [self.include], [self.exclude])
+        return RuleSheet.of(rules, asked)
 
     def cards(self, demands: Collection[Demand]) -> list[tuple[int, ...]]:
         """Every set of items that meets these demands, by trying all sets."""
@@ -186,8 +185,8 @@ def test_an_excluded_item_may_lack_what_rules_read() -> None:
 
 
 def sheet_of(asked: dict[str, Any]) -> RuleSheet:
-    present = np.ones(asked["columns"]["item_id"].shape, bool)
-    return RuleSheet.of(present=present, **asked)
+    rest = {name: value for name, value in asked.items() if name != "constraints"}
+    return RuleSheet.of(asked["constraints"], GivenRequests(**rest))
 
 
 def test_the_error_carries_the_blocking_set() -> None:
@@ -229,7 +228,7 @@ def test_of_two_rules_that_would_each_do_the_first_declared_goes() -> None:
     columns = {"item_id": np.array([[0, 1, 2]]), "price": np.array([[1, 3, 9]])}
     first_two = np.zeros((3, 3), bool)
     first_two[0, 1] = first_two[1, 0] = True
-    sheet = RuleSheet.of(Allowed(first_two) & MinimumGap("price", 5), columns, 2, np.ones((1, 3), bool))
+    sheet = RuleSheet.of(Allowed(first_two) & MinimumGap("price", 5), GivenRequests(columns, 2))
     for order, gone in [
         (["allowed", "minimum_gap"], "allowed matrix"),
         (["minimum_gap", "allowed"], "price gap >= 5"),
@@ -337,17 +336,12 @@ def test_one_item_can_be_asked_about_alone() -> None:
     assert (reason.item, reason.cost, reason.conflicts) == ("hat", 1.0, ())
 
 
-def test_card_value_counts_each_pair_once() -> None:
-    pair = np.array([[9.0, 1.0, 2.0], [1.0, 9.0, 4.0], [2.0, 4.0, 9.0]])
-    assert card_value([0, 2], np.array([10.0, 20.0, 30.0]), pair) == 42.0
-
-
 def hopeless(N: int, K: int, seed: int = 0) -> RuleSheet:
     """A request whose impossibility takes long to prove."""
     upper = np.triu(np.random.default_rng(seed).random((N, N)) < 0.85, 1)
     columns = {"item_id": np.arange(N)[None]}
     rules = Constraints((Allowed(upper | upper.T), Forbid([[0, 1]])))
-    return RuleSheet.of(rules, columns, K, np.ones((1, N), bool))
+    return RuleSheet.of(rules, GivenRequests(columns, K))
 
 
 def test_what_blocks_is_said_in_time_even_where_it_cannot_be_proven_minimal() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -17,9 +18,8 @@ from exactk.problem.ties import tie_keys
 def requests_of(seed: int, N: int, K: int, density: float, num_caps: int = 0, pins: bool = False) -> Requests:
     rng = np.random.default_rng(seed)
     upper = np.triu(rng.random((3, N, N)) < density, 1)
-    return Requests.of(
-        upper | upper.transpose(0, 2, 1),
-        rng.integers(1, K + 1, 3).astype(np.int32),
+    return replace(
+        Requests.of(upper | upper.transpose(0, 2, 1), rng.integers(1, K + 1, 3).astype(np.int32)),
         present=rng.random((3, N)) < 0.9,
         pinned=rng.random((3, N)) < (0.05 if pins else 0.0),
         group=rng.integers(-1, 3, (3, num_caps, N)).astype(np.int32),
@@ -56,14 +56,14 @@ def test_equal_weights_of_items_with_ids_go_by_the_ids_wherever_they_stand() -> 
     ids = np.array([["a", "b", "c", "d", "e"]], object)
     chosen = set()
     for order in permutations(range(5)):
-        requests = Requests.of(complete_graph(5)[None], 2, tie_key=tie_keys(ids[:, order]))
+        requests = replace(Requests.of(complete_graph(5)[None], 2), tie_key=tie_keys(ids[:, order]))
         for way in (naive_node_weight, safe_node_weight):
             chosen.add(frozenset(ids[0, list(order)][way(requests, np.ones((1, 5)))[0]].tolist()))
     assert len(chosen) == 1
 
 
 def test_pinned_positions_come_first() -> None:
-    requests = Requests.of(complete_graph(4)[None], 3, pinned=np.array([[False, False, True, True]]))
+    requests = replace(Requests.of(complete_graph(4)[None], 3), pinned=np.array([[False, False, True, True]]))
     assert safe_node_weight(requests, np.array([[1.0, 5.0, 0.0, 0.0]]))[0].tolist() == [2, 3, 1]
 
 

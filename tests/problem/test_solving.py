@@ -18,6 +18,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from exactk.errors import ConfigError, InfeasibleError, InputError, OutOfTimeError
+from exactk.problem.exact.cliques import Ranking, best_n
+from exactk.problem.graph import Requests
 from exactk.problem.rules.constraints import (
     AtMost,
     Distinct,
@@ -602,3 +604,22 @@ def test_a_request_of_a_batch_that_cannot_be_used_leaves_the_others_their_cards(
         assert str(error).startswith(told)
     with pytest.raises(InputError, match=r"request 3 \('d'\)"):
         solve("score", 1, items=items, constraints=TitleDistance(0.5))
+
+
+def test_a_search_that_finds_nothing_in_time_after_rules_went_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[Any] = []
+
+    def in_time_once(requests: Requests, *how: Any) -> Ranking:
+        searched.append(requests)
+        found = best_n(requests, *how)
+        if len(searched) == 1:
+            return found
+        return found._replace(num_found=np.zeros(1, np.int64), optimal=np.zeros(1, bool))
+
+    monkeypatch.setattr("exactk.problem.solving.best_n", in_time_once)
+    items = {"title": ["same", "same"]}
+    with pytest.raises(OutOfTimeError, match="no valid card was found in the time given"):
+        solve([1.0, 2.0], 2, items=items, constraints=Distinct("title"), relax="distinct")
+    assert len(searched) == 2

@@ -18,10 +18,11 @@ import numpy as np
 from exactk.data.dataset import Dataset
 from exactk.data.world import World, world
 from exactk.evaluation.judging import TrueValues
+from exactk.problem.brief import card_worth
+from exactk.problem.given import GivenRequests
 from exactk.problem.graph import is_valid_card
 from exactk.problem.greedy import naive_node_weight
 from exactk.problem.rules.constraints import Constraints
-from exactk.problem.rules.explain import card_value
 from exactk.problem.solving import Card, solve
 from exactk.problem.solving_file import ScoredRequest, pair_matrix
 from exactk.recommender import Recommender
@@ -68,13 +69,13 @@ def solve_example(request: dict[str, Any]) -> Example:
     scores = np.array(columns.pop("score"), np.float64)
     best = solve(scores, request["k"], pairs, constraints=rules, items=columns, explain=True)
     held = {name: np.array([column], object) for name, column in columns.items()}
-    requests = rules.requests(held, request["k"])
+    requests = rules.requests(GivenRequests(held, request["k"]))
 
     def shown(method: str, card: Sequence[int]) -> MethodCard:
         return MethodCard(
             method,
             tuple(columns["title"][p] for p in card),
-            card_value(list(card), scores, pairs),
+            card_worth(None, 0, card, scores, pairs),
             is_valid_card(requests, 0, np.array(card, np.int64)),
         )
 

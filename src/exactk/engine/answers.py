@@ -22,11 +22,12 @@ from exactk.engine.card_values import LearnedValue, SummedValue
 from exactk.engine.decide import Calibration, Decider, Decision
 from exactk.errors import ExactKError, InfeasibleError, InputError, OutOfTimeError, without_place
 from exactk.problem.batch import Batch
-from exactk.problem.brief import with_request
+from exactk.problem.brief import card_worth, with_request
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact import cliques
-from exactk.problem.given import RelaxOrder
+from exactk.problem.given import GivenRequests
 from exactk.problem.graph import Requests
+from exactk.problem.reading import RelaxOrder
 from exactk.problem.rules import explain
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.rules.explain import Conflict, WhyNot
@@ -96,9 +97,8 @@ class RuledBatch:
         """One request laid open, demand by demand."""
         request = self.requests[b]
         columns = self.builder.rule_columns(request, self.constraints.fields)
-        present = np.ones((1, len(request.candidates)), bool)
-        wishes = [request.include], [request.exclude]
-        return RuleSheet.of(self.constraints, columns, request.k, present, *wishes, deadline=deadline)
+        asked = GivenRequests(columns, request.k, None, [request.include], [request.exclude])
+        return RuleSheet.of(self.constraints, asked, deadline)
 
 
 def with_rules_relaxed(asked: RuledBatch, order: tuple[Any, ...], deadline: Deadline = ENDLESS) -> RuledBatch:
@@ -154,7 +154,7 @@ def why_not(
         N = len(sheet.present)
         pair = np.ascontiguousarray(pair[:N, :N])
         found = explain.why_not(sheet, card.positions, node[:N], pair, deadline=deadline)
-        logit = explain.card_value(card.positions, node, pair) + float(bias)
+        logit = card_worth(None, 0, card.positions, node, pair) + float(bias)
     else:
         found, logit = _by_swaps(sheet, one, card, value)
     return tuple(_in_probability(reason, logit, calibration) for reason in found)

@@ -258,13 +258,13 @@ def _vectors(inputs: Inputs, sizes: InputSizes, embedding_size: int) -> tuple[Sh
 
 def _encoder_layer(width: int, feed_forward_size: int, shared: bool) -> Shapes:
     D, F = width, feed_forward_size
-    norms = {f"{n}_norm.{p}": (D,) for n in ("attention", "feed_forward") for p in ("weight", "bias")}
     return {
         "attention.project.weight": (D if shared else 3 * D, D),
         "attention.join.weight": (D, D),
         **_linear("widen", D, F),
         **_linear("narrow", F, D),
-        **norms,
+        **_norm("attention_norm", D),
+        **_norm("feed_forward_norm", D),
     }
 
 

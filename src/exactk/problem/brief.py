@@ -59,20 +59,6 @@ class Brief(NamedTuple):
         """Some of the requests, in the order asked for."""
         return Brief(*(array[index] for array in self))
 
-    def reordered(self, order: Int64[np.ndarray, "B N"]) -> Brief:
-        """The same with the candidates of each request in another order: new position n holds old `order[b, n]`."""
-        b = np.arange(len(order))[:, None]
-        along = {name: getattr(self, name) for name in ("coefficient", "value", "eligible", "slot_score")}
-        moved = {
-            name: array[b[:, :, None], np.arange(array.shape[1])[None, :, None], order[:, None, :]]
-            for name, array in along.items()
-        }
-        for name in ("clash", "follows"):
-            array = getattr(self, name)
-            q = np.arange(array.shape[1])[None, :, None, None]
-            moved[name] = array[b[:, :, None, None], q, order[:, None, :, None], order[:, None, None, :]]
-        return self._replace(**moved)
-
 
 def blank(num_requests: int, num_candidates: int) -> Brief:
     """A brief that demands nothing, to be filled with `_replace`."""

@@ -39,28 +39,16 @@ class Requests:
         return len(self.graph)
 
     @classmethod
-    def of(
-        cls,
-        graph: Bool[np.ndarray, "B N N"],
-        card_size: int | Int32[np.ndarray, "B"],
-        present: Bool[np.ndarray, "B N"] | None = None,
-        pinned: Bool[np.ndarray, "B N"] | None = None,
-        group: Int32[np.ndarray, "B C N"] | None = None,
-        cap: Int32[np.ndarray, "B C"] | None = None,
-        brief: Brief | None = None,
-        tie_key: Int64[np.ndarray, "B N"] | None = None,
-    ) -> Requests:
-        """Fill in what was not said: everything present, nothing pinned, no caps."""
+    def of(cls, graph: Bool[np.ndarray, "B N N"], card_size: int | Int32[np.ndarray, "B"]) -> Requests:
+        """Everything present, nothing pinned, no caps; `dataclasses.replace` says otherwise."""
         B, N, _ = graph.shape
         return cls(
             graph=graph,
-            present=np.ones((B, N), bool) if present is None else present,
+            present=np.ones((B, N), bool),
             card_size=np.broadcast_to(np.asarray(card_size, np.int32), (B,)).copy(),
-            pinned=np.zeros((B, N), bool) if pinned is None else pinned,
-            group=np.empty((B, 0, N), np.int32) if group is None else group,
-            cap=np.empty((B, 0), np.int32) if cap is None else cap,
-            brief=brief,
-            tie_key=tie_key,
+            pinned=np.zeros((B, N), bool),
+            group=np.empty((B, 0, N), np.int32),
+            cap=np.empty((B, 0), np.int32),
         )
 
     def one(self, b: int) -> Requests:

@@ -1,20 +1,48 @@
-"""What callers bring (arrays, lists, mappings, data frames), read into flat columns and padded requests.
+"""What callers of `solve` bring: its types, for type checkers alone; read into flat columns and padded requests.
 
-Knows no rule and no search.
+Knows no rule and no search. At run time everything is read, and refused in words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Float64, Int64
 
 from exactk.errors import InputError
-from exactk.problem.given import array_of, table_of
+from exactk.problem.given import GivenRequests, array_of, table_of
 from exactk.problem.rules.columns import RequestError, flat_ids, is_missing, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from exactk.problem.rules.rule_set import Constraint, Constraints
+
+    Scores = Sequence[float] | np.ndarray[tuple[int], np.dtype[Any]]  # of one request
+    ScoresOfMany = Sequence[Sequence[float]] | np.ndarray[tuple[int, int], np.dtype[Any]]
+    CardSize = int | np.integer[Any]
+    Matrix = Sequence[Sequence[float]] | np.ndarray[Any, np.dtype[Any]]
+    Matrices = Matrix | Sequence[Matrix]
+    Rules = Constraints | Constraint | Sequence[Constraint] | AbstractSet[Constraint] | None
+    Ids = Sequence[Any] | AbstractSet[Any] | np.ndarray[Any, np.dtype[Any]]
+    RelaxOrder = Sequence[str | Constraint]
+else:
+    Scores = ScoresOfMany = CardSize = Matrix = Matrices = Rules = Ids = RelaxOrder = Any
+
+
+class SolveOptions(TypedDict, total=False):
+    """Options of `solve` that do not change the type of its answer."""
+
+    constraints: Rules
+    allowed: Matrices | None
+    include: Ids | Mapping[Any, Ids] | None
+    exclude: Ids | Mapping[Any, Ids] | None
+    relax: RelaxOrder | str | Constraint
+    explain: bool
+    time_limit: float | None
 
 
 @dataclass(frozen=True)
@@ -35,32 +63,25 @@ class CandidateTable:
         """How messages name a request."""
         return f"request {b}" if self.request_ids is None else f"request {b} ({self.request_ids[b]!r})"
 
-    def part(self, start: int, stop: int) -> Part:
-        """Some requests, padded to the longest among them."""
-        rows = self.rows[start:stop]
-        present = rows >= 0
-        N = int(present.sum(1).max(initial=0))
-        rows, present = rows[:, :N], present[:, :N]
+    def part(self, here: slice, card_size: np.ndarray) -> Part:
+        """Some requests, padded to the longest among them; nobody is asked for by name yet."""
+        rows = self.rows[here]
+        rows = rows[:, : int((rows >= 0).sum(1).max(initial=0))]
+        columns = {name: values[rows] for name, values in self.columns.items()}
         return Part(
-            scores=self.scores[rows],
-            columns={name: values[rows] for name, values in self.columns.items()},
-            present=present,
+            self.scores[rows], GivenRequests(columns, card_size[here], rows >= 0, ties_by_id=self.named)
         )
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Requests padded to one N."""
 
     scores: Float64[np.ndarray, "B N"]
-    columns: dict[str, np.ndarray]
-    present: Bool[np.ndarray, "B N"]
+    asked: GivenRequests
 
-    def row(self, b: int) -> Part:
+    def one(self, b: int) -> Part:
         """One of them, still with a batch axis."""
-        one = slice(b, b + 1)
-        columns = {name: values[one] for name, values in self.columns.items()}
-        return Part(self.scores[one], columns, self.present[one])
+        return Part(self.scores[b : b + 1], self.asked.one(b))
 
 
 def read(scores: Any, items: Any, fields: Sequence[str] | None) -> CandidateTable:
@@ -161,13 +182,14 @@ def _numbers(given: np.ndarray) -> np.ndarray:
 
 def check_scores(part: Part) -> None:
     """Refuse the first score that is not finite."""
-    wrong = ~np.isfinite(part.scores) & part.present
+    wrong = ~np.isfinite(part.scores) & part.asked.everywhere()
     if wrong.any():
         b, position = np.argwhere(wrong)[0].tolist()
+        item = shown(part.asked.columns["item_id"][b, position])
         raise RequestError(
             b,
-            f"the score at position {position} (item {shown(part.columns['item_id'][b, position])}) is "
-            f"{part.scores[b, position]}; scores must be finite (to keep it out, exclude it)",
+            f"the score at position {position} (item {item}) is {part.scores[b, position]}; scores must be finite "
+            "(to keep it out, exclude it)",
         )
 
 

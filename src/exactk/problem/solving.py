@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Unpack, overload
 
 import numpy as np
 from jaxtyping import Float64
 
-from exactk.errors import ConfigError, ExactKError, InputError, OutOfTimeError
+from exactk.errors import ConfigError, ExactKError, InfeasibleError, InputError, OutOfTimeError
 from exactk.problem.brief import breaks, card_worth
-from exactk.problem.candidates import Wishes
 from exactk.problem.deadline import Deadline
-from exactk.problem.exact.cliques import Ranking, any_card, arranged, best, best_n
-from exactk.problem.given import CardSize, Matrices, Matrix, Scores, ScoresOfMany, SolveOptions
+from exactk.problem.exact.cliques import PairWeights, Ranking, any_card, arranged, best_n
+from exactk.problem.given import Wishes
 from exactk.problem.graph import Requests
 from exactk.problem.reading import (
     CandidateTable,
+    CardSize,
+    Matrices,
+    Matrix,
     Part,
+    Scores,
+    ScoresOfMany,
+    SolveOptions,
     check_scores,
     checked_pair_scores,
     matrices,
@@ -32,11 +37,11 @@ from exactk.problem.reading import (
 )
 from exactk.problem.rules import explain as explaining
 from exactk.problem.rules.columns import RequestError
+from exactk.problem.rules.counting import Prefer
 from exactk.problem.rules.explain import WhyNot
 from exactk.problem.rules.pairs import Allowed, Rule
-from exactk.problem.rules.prefer import Prefer
 from exactk.problem.rules.rule_set import Constraints
-from exactk.problem.rules.sheet import RuleSheet, best_under_card_rules
+from exactk.problem.rules.sheet import CardRules, RuleSheet, best_under_card_rules
 
 PAIRS_AT_ONCE = 2**23  # a batch is solved in parts, so that its padded pair scores stay below 64 MiB
 MOST_CARDS = 10_000  # of one request
@@ -123,11 +128,45 @@ class Job:
         """By when the request now taken up must be answered."""
         return Deadline(min(self.deadline.ends, Deadline.after(self.time_limit).ends))
 
-    def rules_of(self, part: slice, num_candidates: int) -> Constraints:
+    def part(self, here: slice) -> Part:
+        """Some of the requests, side by side."""
+        scores, asked = self.asked.part(here, self.sizes)
+        include, exclude = self.include and self.include[here], self.exclude and self.exclude[here]
+        return Part(scores, asked._replace(include=include, exclude=exclude))
+
+    def rules_of(self, here: slice, num_candidates: int) -> Constraints:
         """The rules, with the allowed matrices of some requests as one rule more."""
         if self.graphs is None:
             return self.rules
-        return self.rules & Allowed(padded(self.graphs[part], num_candidates))
+        return self.rules & Allowed(padded(self.graphs[here], num_candidates))
+
+    def where(self, b: int) -> str:
+        """How messages about a request begin."""
+        return "" if self.asked.single else f"{self.asked.name(b)}: "
+
+
+@dataclass(frozen=True)
+class Found:
+    """One request of a call (the b-th), under which rules it was searched, and what was found."""
+
+    job: Job
+    b: int
+    part: Part
+    rules: Constraints
+    requests: Requests
+    pairs: Float64[np.ndarray, "N N"] | None
+    ranking: Ranking
+    relaxed: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a card."""
+        return bool(self.ranking.num_found[0])
+
+    def sheet(self, deadline: Deadline) -> RuleSheet:
+        """The request laid open, rule by rule."""
+        rules = self.job.rules_of(slice(self.b, self.b + 1), self.part.scores.shape[1])
+        return RuleSheet.of(rules, self.part.asked, deadline)
 
 
 @overload
@@ -253,34 +292,31 @@ def solve(
 
 def _solve_part(job: Job, start: int, stop: int) -> list[Any]:
     """The requests start..stop-1, searched side by side."""
-    part = job.asked.part(start, stop)
-    here, N = slice(start, stop), part.present.shape[1]
+    here = slice(start, stop)
+    part = job.part(here)
+    N = part.scores.shape[1]
     try:
         check_scores(part)
         rules = job.rules_of(here, N)
         explaining.check_relaxable(rules, job.relax)
-        include, exclude = job.include and job.include[here], job.exclude and job.exclude[here]
-        requests = rules.requests(
-            part.columns, job.sizes[here], part.present, include, exclude, job.asked.named, job.deadline
-        )
+        requests = rules.requests(part.asked, job.deadline)
         pairs = None if job.pairs is None else checked_pair_scores(job.pairs[here], N)
-        ranking = _ranked(requests, part.scores, pairs, job, part, rules.whole)
+        ranking = _ranked(job, part, requests, pairs, rules.whole)
     except (RequestError, OutOfTimeError) as error:
         if stop - start > 1 and job.infeasible == "return":  # by halves, until those at fault stand alone
             half = (start + stop) // 2
             return _solve_part(job, start, half) + _solve_part(job, half, stop)
         return [_refused_part(job, start, error)]
-    return [
-        _answer(
-            job,
-            start + b,
-            part.row(b),
-            requests.one(b),
-            _row(ranking, b),
-            None if pairs is None else pairs[b],
-        )
-        for b in range(stop - start)
-    ]
+    answers = []
+    for b in range(stop - start):
+        of_one = Ranking(*(array[b : b + 1] for array in ranking))
+        pair = None if pairs is None else pairs[b]
+        found = Found(job, start + b, part.one(b), job.rules, requests.one(b), pair, of_one)
+        try:
+            answers.append(_answer(found))
+        except (InfeasibleError, OutOfTimeError) as error:
+            answers.append(_refused(job, error))
+    return answers
 
 
 def _refused_part(job: Job, start: int, error: RequestError | OutOfTimeError) -> ExactKError:
@@ -290,85 +326,102 @@ def _refused_part(job: Job, start: int, error: RequestError | OutOfTimeError) ->
         if job.infeasible == "raise" or job.asked.single:
             raise named from None
         return named
-    return _refused(job, OutOfTimeError(f"{_where(job, start)}{error}"))
+    return _refused(job, OutOfTimeError(f"{job.where(start)}{error}"))
 
 
-def _answer(
-    job: Job,
-    b: int,
-    part: Part,
-    requests: Requests,
-    ranking: Ranking,
-    pairs: Float64[np.ndarray, "N N"] | None,
-) -> Any:
+def _refused(job: Job, error: ExactKError) -> ExactKError:
+    if job.infeasible == "raise":
+        raise error
+    return error
+
+
+def _ranked(
+    job: Job, part: Part, requests: Requests, pairs: PairWeights | None, whole: tuple[Rule, ...]
+) -> Ranking:
+    limit = job.search_limit(len(requests))
+    if not whole:
+        return best_n(requests, part.scores, pairs, job.n, limit)
+    asked = CardRules(whole, part.asked.columns)
+    return best_under_card_rules(requests, part.scores, pairs, asked, job.n, limit)
+
+
+def _answer(found: Found) -> Any:
     """The card or cards of one request, after relaxing and explaining where that was asked and is needed."""
-    relaxed: tuple[str, ...] = ()
-    rules = job.rules
+    job, deadline = found.job, found.job.deadline_of_one()
     sheet: RuleSheet | None = None
-    deadline = job.deadline_of_one()
-    if not ranking.num_found[0]:
-        if not ranking.optimal[0] and not job.rules.whole:
-            ranking = _any_card(requests, part, pairs, ranking, deadline)
-        if not ranking.num_found[0]:
-            if not ranking.optimal[0] and not job.relax:
-                return _refused(job, OutOfTimeError(_where(job, b) + _unsettled(job.rules)))
-            try:
-                sheet = _sheet(job, b, part, deadline)
-                let_go = explaining.relax(sheet, job.relax, deadline) if job.relax else None
-                if let_go is None:
-                    where = _where(job, b)
-                    return _refused(job, explaining.infeasible_error(sheet, where, job.relax, deadline))
-            except OutOfTimeError as error:
-                return _refused(job, OutOfTimeError(f"{_where(job, b)}{error}"))
-            relaxed, sheet = let_go
-            rules = Constraints(sheet.rules)
-            stacked = None if pairs is None else pairs[None]
-            requests = sheet.requests(sheet.pieces())
-            try:
-                ranking = _ranked(requests, part.scores, stacked, job, part, sheet.whole)
-            except RequestError as error:
-                raise InputError(f"{job.asked.name(b)}: {error.reason}") from None
+    if not found.any:
+        found, sheet = _without_search(found, deadline)
     reasons: tuple[WhyNot, ...] = ()
     if job.explain:
-        best_card = [p for p in ranking.card[0, 0].tolist() if p >= 0]
+        scores, asked = found.part
+        card = [p for p in found.ranking.card[0, 0].tolist() if p >= 0]
         try:
-            sheet = sheet or _sheet(job, b, part, deadline)
-            reasons = explaining.why_not(sheet, best_card, part.scores[0], pairs, deadline=deadline)
+            sheet = sheet or found.sheet(deadline)
+            reasons = explaining.why_not(sheet, card, scores[0], found.pairs, deadline=deadline)
         except OutOfTimeError:  # the card stands; of no other item is said why
-            ids = part.columns["item_id"][0].tolist()
-            left_out = [p for p in np.flatnonzero(part.present[0]).tolist() if p not in best_card]
+            ids = asked.columns["item_id"][0].tolist()
+            left_out = [p for p in np.flatnonzero(asked.everywhere()[0]).tolist() if p not in card]
             reasons = tuple(WhyNot(ids[p], (), None, None, exact=False) for p in left_out)
-    cards = tuple(
-        _card(job, b, part, requests, rules, ranking, rank, relaxed, reasons if rank == 0 else ())
-        for rank in range(int(ranking.num_found[0]))
-    )
-    return cards if job.n > 1 else cards[0]
+    cards = [_card(found, rank, reasons if rank == 0 else ()) for rank in range(found.ranking.num_found[0])]
+    return tuple(cards) if job.n > 1 else cards[0]
 
 
-def _card(
-    job: Job,
-    b: int,
-    part: Part,
-    requests: Requests,
-    rules: Constraints,
-    ranking: Ranking,
-    rank: int,
-    relaxed: tuple[str, ...],
-    reasons: tuple[WhyNot, ...],
-) -> Card:
+def _without_search(found: Found, deadline: Deadline) -> tuple[Found, RuleSheet | None]:
+    """A card for a request whose search found none: any valid one, or the best after rules went; else the error."""
+    job, ranking, where = found.job, found.ranking, found.job.where(found.b)
+    if not ranking.optimal[0] and not job.rules.whole:
+        found = replace(found, ranking=_any_card(found, deadline))
+        if found.any:
+            return found, None
+    if not found.ranking.optimal[0] and not job.relax:
+        raise OutOfTimeError(where + _unsettled(job.rules))
+    try:
+        sheet = found.sheet(deadline)
+        let_go = explaining.relax(sheet, job.relax, deadline) if job.relax else None
+        if let_go is None:
+            raise explaining.infeasible_error(sheet, where, job.relax, deadline)
+    except OutOfTimeError as error:
+        raise OutOfTimeError(f"{where}{error}") from None
+    relaxed, sheet = let_go
+    requests = sheet.requests(sheet.pieces())
+    pairs = None if found.pairs is None else found.pairs[None]
+    try:
+        ranking = _ranked(job, found.part, requests, pairs, sheet.whole)
+    except RequestError as error:
+        raise InputError(f"{job.asked.name(found.b)}: {error.reason}") from None
+    rules = Constraints(sheet.rules)
+    found = replace(found, rules=rules, requests=requests, ranking=ranking, relaxed=relaxed)
+    if not found.any:
+        raise OutOfTimeError(where + _unsettled(rules))
+    return found, sheet
+
+
+def _any_card(found: Found, deadline: Deadline) -> Ranking:
+    """The search ended before any card was found: a valid one all the same, or the proof that there is none, or not."""
+    requests, ranking, scores = found.requests, found.ranking, found.part.scores
+    card, exists, proven = any_card(requests, deadline)
+    if not exists[0]:
+        return ranking._replace(optimal=proven)
+    card = arranged(requests, card, scores)
+    weight = card_worth(requests.brief, 0, card[0].tolist(), scores[0], found.pairs)
+    return Ranking(card[:, None], np.array([[weight]]), np.ones(1, np.int64), ranking.bound, ranking.optimal)
+
+
+def _card(found: Found, rank: int, reasons: tuple[WhyNot, ...]) -> Card:
+    job, ranking = found.job, found.ranking
     positions = [p for p in ranking.card[0, rank].tolist() if p >= 0]
     value, optimal = float(ranking.weight[0, rank]), bool(ranking.optimal[0])
-    ids = part.columns["item_id"][0].tolist()
+    ids = found.part.asked.columns["item_id"][0].tolist()
     return Card(
         items=tuple(ids[p] for p in positions),
         positions=tuple(positions),
         value=value,
         bound=value if optimal else max(value, float(ranking.bound[0])),
         optimal=optimal,
-        relaxed=relaxed,
-        request_id=None if job.asked.request_ids is None else job.asked.request_ids[b],
+        relaxed=found.relaxed,
+        request_id=None if job.asked.request_ids is None else job.asked.request_ids[found.b],
         reasons=reasons,
-        broken=broken_preferences(rules, requests, positions),
+        broken=broken_preferences(found.rules, found.requests, positions),
     )
 
 
@@ -383,64 +436,6 @@ def broken_preferences(rules: Constraints, requests: Requests, card: Sequence[in
     return tuple(Broken(name, count, count * price) for name, count, price in rows if count)
 
 
-def _ranked(
-    requests: Requests,
-    scores: Float64[np.ndarray, "B N"],
-    pairs: Float64[np.ndarray, "B N N"] | None,
-    job: Job,
-    part: Part,
-    whole: tuple[Rule, ...],
-) -> Ranking:
-    limit = job.search_limit(len(requests))
-    if whole:
-        each = [
-            best_under_card_rules(
-                requests.one(b), scores[b : b + 1], None if pairs is None else pairs[b : b + 1], whole,
-                part.row(b).columns, job.n, limit,
-            )
-            for b in range(len(requests))
-        ]  # fmt: skip
-        return Ranking(*(np.concatenate(arrays) for arrays in zip(*each, strict=True)))
-    if job.n > 1:
-        return best_n(requests, scores, pairs, n=job.n, time_limit=limit)
-    found = best(requests, scores, pairs, time_limit=limit)
-    return Ranking(
-        found.card[:, None], found.weight[:, None], found.found.astype(np.int64), found.bound, found.optimal
-    )
-
-
-def _row(ranking: Ranking, b: int) -> Ranking:
-    return Ranking(*(array[b : b + 1] for array in ranking))
-
-
-def _any_card(
-    requests: Requests,
-    part: Part,
-    pairs: Float64[np.ndarray, "N N"] | None,
-    ranking: Ranking,
-    deadline: Deadline,
-) -> Ranking:
-    """The search ended before any card was found: a valid one all the same, or the proof that there is none, or not."""
-    card, found, proven = any_card(requests, deadline)
-    if not found[0]:
-        return ranking._replace(optimal=proven)
-    card = arranged(requests, card, part.scores)
-    weight = card_worth(requests.brief, 0, card[0].tolist(), part.scores[0], pairs)
-    return Ranking(card[:, None], np.array([[weight]]), np.ones(1, np.int64), ranking.bound, ranking.optimal)
-
-
-def _sheet(job: Job, b: int, part: Part, deadline: Deadline) -> RuleSheet:
-    """One request laid open, rule by rule."""
-    rules = job.rules_of(slice(b, b + 1), part.present.shape[1])
-    include, exclude = job.include and [job.include[b]], job.exclude and [job.exclude[b]]
-    size = int(job.sizes[b])
-    return RuleSheet.of(rules, part.columns, size, part.present, include, exclude, job.asked.named, deadline)
-
-
-def _where(job: Job, b: int) -> str:
-    return "" if job.asked.single else f"{job.asked.name(b)}: "
-
-
 def _unsettled(rules: Constraints) -> str:
     """No card, and no proof that there is none."""
     if not rules.whole:
@@ -450,12 +445,6 @@ def _unsettled(rules: Constraints) -> str:
         f"none of the best cards that could be asked about keeps {names}; give it more time, "
         "or say it with rules the engine can look into"
     )
-
-
-def _refused(job: Job, error: ExactKError) -> ExactKError:
-    if job.infeasible == "raise":
-        raise error
-    return error
 
 
 def _sizes(k: Any, num_requests: int) -> np.ndarray:

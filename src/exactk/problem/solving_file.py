@@ -6,8 +6,8 @@ Knows how rows become requests; `solving.py` knows how a request becomes a card.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -153,50 +153,35 @@ def read_requests(
         raise DataError(f"{path}: holds no candidates")
 
 
-@dataclass
-class _Group:
-    """Rows of one request, as they come."""
-
-    request_id: Any
-    where: str
-    rows: list[Mapping[str, Any]] = field(default_factory=list)
-
-
 def _grouped(
     rows: Iterable[tuple[str, Mapping[str, Any]]], path: Path, score: str
 ) -> Iterator[ScoredRequest]:
     """Neighbouring rows with one `request_id` become a request; a line with `items` is one by itself."""
     finished: set[Any] = set()
-    group: _Group | None = None
-    for where, row in rows:
-        nested = "items" in row
-        request_id = row.get("request_id", where if nested else None)
-        if not isinstance(request_id, Hashable):
-            raise DataError(f"{where}: request_id must be text or a number, got {request_id!r:.80}")
-        if group is not None and (nested or request_id != group.request_id):
-            finished.add(group.request_id)
-            yield _from_rows(group, score)
-            group = None
+    for (request_id, _), neighbours in groupby(rows, _request_of):
+        listed = list(neighbours)
+        where, first = listed[0]
         if request_id in finished:
             raise DataError(
                 f"{where}: request {request_id!r} appears again after other requests; sort {path.name} by request_id"
             )
-        if nested:
-            finished.add(request_id)
-            yield _from_nested(where, request_id, row, score)
-            continue
-        if group is None:
-            group = _Group(request_id, where)
-        group.rows.append(row)
-    if group is not None:
-        yield _from_rows(group, score)
+        finished.add(request_id)
+        if "items" in first:
+            yield _from_nested(where, request_id, first, score)
+        else:
+            columns = _columns([row for _, row in listed])
+            columns.pop("request_id", None)
+            yield ScoredRequest(request_id, _checked(columns, where, score), where)
 
 
-def _from_rows(group: _Group, score: str) -> ScoredRequest:
-    columns = {
-        name: [row.get(name) for row in group.rows] for name in _names(group.rows) if name != "request_id"
-    }
-    return ScoredRequest(group.request_id, _checked(columns, group.where, score), group.where)
+def _request_of(placed: tuple[str, Mapping[str, Any]]) -> tuple[Any, str | None]:
+    """What the rows of one request have in common: its id, and its place where it is a line by itself."""
+    where, row = placed
+    alone = where if "items" in row else None
+    request_id = row.get("request_id", alone)
+    if not isinstance(request_id, Hashable):
+        raise DataError(f"{where}: request_id must be text or a number, got {request_id!r:.80}")
+    return request_id, alone
 
 
 def _from_nested(where: str, request_id: Any, row: Mapping[str, Any], score: str) -> ScoredRequest:
@@ -213,13 +198,14 @@ def _from_nested(where: str, request_id: Any, row: Mapping[str, Any], score: str
     for key in ("pair_scores", "include", "exclude"):
         if not isinstance(row.get(key, []), list):
             raise DataError(f"{where}: {key} must be a list, got {row[key]!r}")
-    columns = {name: [item.get(name) for item in items] for name in _names(items)}
-    request = ScoredRequest(request_id, _checked(columns, where, score), where)
+    request = ScoredRequest(request_id, _checked(_columns(items), where, score), where)
     return replace(request, **{key: row[key] for key in REQUEST_KEYS[2:] if row.get(key) is not None})
 
 
-def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """What any row names, None in those that do not."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _checked(columns: dict[str, list[Any]], where: str, score: str) -> dict[str, list[Any]]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exactk.problem.given import GivenRequests
 from exactk.problem.graph import Requests
 from exactk.problem.rules.constraints import (
     AtMost,
@@ -58,7 +59,7 @@ class BriefInstance:
 
     def requests(self) -> Requests:
         """The same request as our engine takes it."""
-        return self.rules.requests(self.columns, self.card_size)
+        return self.rules.requests(GivenRequests(self.columns, self.card_size))
 
 
 def brief_instance(num_nodes: int, card_size: int, pairs: bool, seed: int) -> BriefInstance:

@@ -19,7 +19,7 @@ from exactk.data.columns import MEASURED, SENT_MEASURES, Columns
 from exactk.data.columns.codes import CategoryCoder, categories_table, category_lists, category_texts
 from exactk.data.table import flatten, read_parquet
 from exactk.errors import DataError
-from exactk.problem.rules.decimals import as_written
+from exactk.problem.rules.columns import as_written
 
 NUMBERS, CATEGORIES, VALUES = "candidate_numbers.npy", "candidate_categories.npy", "candidate_values.parquet"
 _SMALL = 1 << 12  # bytes

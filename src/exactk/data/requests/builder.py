@@ -24,6 +24,7 @@ from exactk.data.rolling import RollingCounts
 from exactk.errors import InputError
 from exactk.problem.batch import Batch
 from exactk.problem.deadline import ENDLESS, Deadline
+from exactk.problem.given import GivenRequests
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import absent_values
 from exactk.problem.rules.constraints import AtMost, Constraints, Distinct, TitleDistance
@@ -173,10 +174,9 @@ class RequestBuilder:
                 columns[name] = self._codes(sheet, name) if equal else self._values(sheet, name)
 
         def asked(ids: np.ndarray) -> Requests:
-            return rules.requests(
-                columns | {"item_id": ids}, sheet.card_size, sheet.present, sheet.include, sheet.exclude,
-                ties_by_id=False, deadline=deadline,
-            )  # fmt: skip
+            wishes = (sheet.include, sheet.exclude)
+            given = GivenRequests(columns | {"item_id": ids}, sheet.card_size, sheet.present, *wishes, False)
+            return rules.requests(given, deadline)
 
         try:
             found = asked(columns["item_id"])

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -152,7 +153,8 @@ class World:
         items = index.candidate_rows(rows, self.config.n)
         if view.rules is not view.folder.rules and view.rules is not None:
             group, cap = view.rules.caps(items)
-            requests = Requests.of(view.rules.graph(items), self.config.k, group=group, cap=cap)
+            requests = Requests.of(view.rules.graph(items), self.config.k)
+            requests = replace(requests, group=group, cap=cap)
         else:
             count = np.full(len(rows), self.config.n)
             graph = unpacked_graphs(rows, index.graph_start, index.graph, count, self.config.n)

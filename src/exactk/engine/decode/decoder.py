@@ -39,6 +39,7 @@ from exactk.engine.pair_values import PairValues
 from exactk.errors import InfeasibleError
 from exactk.problem.batch import Batch
 from exactk.problem.compiling import num_cores, shared
+from exactk.problem.exact.cliques import plain_arrays
 from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
 
 GRAIN = 4  # requests a thread takes at least
@@ -114,19 +115,13 @@ class CompiledDecoder:
         requests = batch.requests()
         cards = np.full((B, kept, int(requests.card_size.max())), -1, np.int64)
         status = np.empty(B, np.int64)
-        rules = tuple(
-            np.ascontiguousarray(part)
-            for part in (
-                requests.graph, requests.present, requests.card_size, requests.pinned, requests.group, requests.cap,
-            )
-        )  # fmt: skip
         places, counter = places_of(self._sizes, N), np.zeros(1, np.int64)
         asked, answer = np.empty((2, B, N), np.bool_)
         given = (
             self._weights,
             self._tables,
             *self._given(batch, values),
-            rules,
+            plain_arrays(requests),
             asked,
             answer,
             cards,

@@ -108,7 +108,7 @@ def _existence(
 ) -> Int64[np.ndarray, "B"]:
     answer = np.empty(len(chosen), np.int64)
     limit = np.inf if time_limit is None else float(time_limit)
-    *given, group, cap = _arrays(requests)
+    *given, group, cap = plain_arrays(requests)
     until = (limit, deadline.ends, cards, answer)
     if requests.brief is None:
         _each(exists_each, 32, *given, _plain(chosen), group, cap, *until)
@@ -120,7 +120,7 @@ def _existence(
 def completable(requests: Requests, chosen: Bool[np.ndarray, "B N"]) -> Bool[np.ndarray, "B N"]:
     """The positions outside `chosen` that may be chosen next so that a valid card can still be completed."""
     answer = np.empty(chosen.shape, np.bool_)
-    *given, group, cap = _arrays(requests)
+    *given, group, cap = plain_arrays(requests)
     if requests.brief is None:
         _each(completable_each, 16, *given, _plain(chosen), group, cap, answer)
     else:
@@ -164,7 +164,7 @@ def best_n(
     fault = np.empty((B, 2), np.int64)
     limit = np.inf if time_limit is None else float(time_limit)
     keys = np.empty((B, 0), np.int64) if requests.tie_key is None else _plain(requests.tie_key)
-    given, node = _arrays(requests), _plain(node_weights)
+    given, node = plain_arrays(requests), _plain(node_weights)
     answer = (limit, cards, weights, found, bound, complete, fault)
     if requests.brief is not None:
         pair = NO_PAIRS if pair_weights is None else _plain(pair_weights)
@@ -235,7 +235,8 @@ def _plain_brief(brief: Brief) -> Brief:
     return Brief(*map(_plain, brief))
 
 
-def _arrays(requests: Requests) -> tuple[np.ndarray, ...]:
+def plain_arrays(requests: Requests) -> tuple[np.ndarray, ...]:
+    """What decides validity but briefs, as kernels take it."""
     return tuple(map(_plain, _PARTS(requests)))
 
 

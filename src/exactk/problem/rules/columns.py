@@ -1,6 +1,7 @@
 """Columns of candidates as rules read them: what is missing, which values are equal, numbers, vectors.
 
-Knows no rule. A column is an array [B, N], or [B, N, F] for vectors; None, NaN and empty text are missing.
+Knows no rule. A column is an array [B, N], or [B, N, F] for vectors; None, NaN and empty text are missing. Numbers are
+added up as they are written, 0.1 and 0.2 to 0.3, by way of whole numbers.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int32
+from jaxtyping import Bool, Float64, Int32, Int64
 
 from exactk.errors import InputError
 
@@ -22,6 +24,9 @@ CardSizes = Int32[np.ndarray, "B"]
 TITLE_METRICS = ("ned", "levenshtein")
 VECTOR_METRICS = ("euclidean", "cosine")
 MISSING_CHOICES = ("error", "allow", "forbid")
+DIGITS = 17  # of the largest sum that is kept exact: what float64 can tell apart
+# Below this every whole number times a power of ten up to 10^22 reads back as it was written.
+WHOLE = 10.0**15
 
 # The types of a rule's settings. At run time rules check these themselves and answer in words for people.
 if TYPE_CHECKING:
@@ -52,15 +57,6 @@ def nearest(word: Any, known: Iterable[str]) -> str:
     if close:
         return f' (did you mean "{close[0]}"?)'
     return f" (known: {', '.join(choices) or 'none'})"
-
-
-def column_of(columns: Columns, field: str, rule: str) -> np.ndarray:
-    """The column a rule needs, or an error that names both."""
-    if field not in columns:
-        raise InputError(
-            f'rule "{rule}" needs the field "{field}", which the items lack{nearest(field, columns)}'
-        )
-    return columns[field]
 
 
 def label(columns: Columns, b: int, position: int) -> str:
@@ -118,124 +114,144 @@ def settle_missing(allowed: PairMask, lacking: Mask, missing: str) -> PairMask:
     return np.asarray(np.where(either, missing == "allow", allowed), bool)
 
 
-def codes(values: np.ndarray, counted: Mask, field: str, rule: str) -> Int32[np.ndarray, "B N"]:
-    """Equal values, equal numbers from 0 up; -1 where not counted."""
-    if values.dtype.kind in "iufMb":
-        _, inverse = np.unique(values, return_inverse=True)
-        return np.where(counted, inverse.reshape(values.shape), -1).astype(np.int32)
-    number: dict[Any, int] = {}
-    found = np.full(values.shape, -1, np.int32)
-    flat = found.reshape(-1)
-    try:
-        for place, (value, counts) in enumerate(
-            zip(values.reshape(-1).tolist(), counted.reshape(-1).tolist(), strict=True)
-        ):
-            if counts:
-                flat[place] = number.setdefault(value, len(number))
-    except TypeError:
-        b, position = divmod(place, values.shape[1])
-        raise RequestError(
-            b,
-            f'rule "{rule}" compares values of "{field}", but {values[b, position]!r} (position {position}) '
-            f"is a {type(values[b, position]).__name__}; plain text or numbers are needed",
-        ) from None
-    return found
+class RuleColumn(NamedTuple):
+    """A column as one rule reads it; what cannot be used is refused with the names of column, rule and item."""
 
+    values: np.ndarray
+    field: str
+    rule: str
+    columns: Columns  # all of them: items are named by their ids
 
-def texts(values: np.ndarray, counted: Mask, field: str, rule: str) -> list[list[str]]:
-    """A column of text as lists; "" where not counted."""
-    rows = [
-        [value if counts else "" for value, counts in zip(row, flags, strict=True)]
-        for row, flags in zip(values.tolist(), counted.tolist(), strict=True)
-    ]
-    for b, row in enumerate(rows):
-        for position, value in enumerate(row):
-            if not isinstance(value, str):
-                raise RequestError(
-                    b, f'rule "{rule}" needs text in "{field}", but position {position} has {value!r}'
-                )
-    return rows
+    @classmethod
+    def of(cls, columns: Columns, field: str, rule: str) -> RuleColumn:
+        """The column a rule needs, or an error that names both."""
+        if field not in columns:
+            raise InputError(
+                f'rule "{rule}" needs the field "{field}", which the items lack{nearest(field, columns)}'
+            )
+        return cls(columns[field], field, rule, columns)
 
+    def absent(self) -> Mask:
+        """Where no value is held."""
+        return absent_values(self.values)
 
-def numbers(values: np.ndarray, present: Mask, field: str, rule: str, columns: Columns) -> np.ndarray:
-    """A column of numbers: whole ones stay whole, all others become float64 (missing: NaN)."""
-    if values.ndim != 2 or values.dtype.kind not in "iufO":
-        raise InputError(
-            f'rule "{rule}" needs a number per item in "{field}", got {values.dtype} of shape {values.shape}'
-        )
-    if values.dtype.kind in "iu":
-        return values
-    if values.dtype.kind == "f":
-        plain = values.astype(np.float64)
-    else:
-        plain = np.full(values.shape, np.nan)
+    def label(self, b: int, position: int) -> str:
+        """How messages name one candidate."""
+        return label(self.columns, b, position)
+
+    def codes(self, counted: Mask) -> Int32[np.ndarray, "B N"]:
+        """Equal values, equal numbers from 0 up; -1 where not counted."""
+        values = self.values
+        if values.dtype.kind in "iufMb":
+            _, inverse = np.unique(values, return_inverse=True)
+            return np.where(counted, inverse.reshape(values.shape), -1).astype(np.int32)
+        number: dict[Any, int] = {}
+        found = np.full(values.shape, -1, np.int32)
+        flat = found.reshape(-1)
+        try:
+            for place, (value, counts) in enumerate(
+                zip(values.reshape(-1).tolist(), counted.reshape(-1).tolist(), strict=True)
+            ):
+                if counts:
+                    flat[place] = number.setdefault(value, len(number))
+        except TypeError:
+            b, position = divmod(place, values.shape[1])
+            raise RequestError(
+                b,
+                f'rule "{self.rule}" compares values of "{self.field}", but {values[b, position]!r} (position '
+                f"{position}) is a {type(values[b, position]).__name__}; plain text or numbers are needed",
+            ) from None
+        return found
+
+    def texts(self, counted: Mask) -> list[list[str]]:
+        """Lists of text; "" where not counted."""
+        rows = [
+            [value if counts else "" for value, counts in zip(row, flags, strict=True)]
+            for row, flags in zip(self.values.tolist(), counted.tolist(), strict=True)
+        ]
+        for b, row in enumerate(rows):
+            for position, value in enumerate(row):
+                if not isinstance(value, str):
+                    raise RequestError(
+                        b,
+                        f'rule "{self.rule}" needs text in "{self.field}", but position {position} has {value!r}',
+                    )
+        return rows
+
+    def numbers(self, present: Mask) -> np.ndarray:
+        """Whole numbers stay whole, all others become float64 (missing: NaN)."""
+        values = self.values
+        if values.ndim != 2 or values.dtype.kind not in "iufO":
+            raise InputError(
+                f'rule "{self.rule}" needs a number per item in "{self.field}", got {values.dtype} of shape '
+                f"{values.shape}"
+            )
+        if values.dtype.kind in "iu":
+            return values
+        if values.dtype.kind == "f":
+            plain = values.astype(np.float64)
+        else:
+            plain = np.full(values.shape, np.nan)
+            for b, position in np.argwhere(present).tolist():
+                value = values[b, position]
+                if is_missing(value):
+                    continue
+                try:
+                    plain[b, position] = np.inf if isinstance(value, bool | str) else float(value)
+                except (TypeError, ValueError, OverflowError):
+                    plain[b, position] = np.inf
+        endless = np.isinf(plain) & present
+        if endless.any():
+            b, position = np.argwhere(endless)[0].tolist()
+            raise self._not_a_number(values[b, position], b, position)
+        return plain
+
+    def vectors(self, present: Mask) -> Float64[np.ndarray, "B N F"]:
+        """Vectors as float64, NaN throughout where one is missing; lists are stacked."""
+        values = self.values
+        if values.ndim == 3 and values.dtype.kind in "fiu":
+            dense = values.astype(np.float64)
+        elif values.ndim == 2 and values.dtype.kind == "O":
+            dense = self._stacked(present)
+        else:
+            raise InputError(
+                f'rule "{self.rule}" needs a vector per item in "{self.field}" ([B, N, F] or lists of numbers), '
+                f"got {values.dtype} of shape {values.shape}"
+            )
+        endless = np.isinf(dense).any(2) & present
+        if endless.any():
+            b, position = np.argwhere(endless)[0].tolist()
+            raise self._not_a_number(np.inf, b, position)
+        return dense
+
+    def _stacked(self, present: Mask) -> Float64[np.ndarray, "B N F"]:
+        held: dict[tuple[int, int], np.ndarray] = {}
+        size = -1
         for b, position in np.argwhere(present).tolist():
-            value = values[b, position]
+            value = self.values[b, position]
             if is_missing(value):
                 continue
             try:
-                plain[b, position] = np.inf if isinstance(value, bool | str) else float(value)
+                vector = np.asarray(value, np.float64)
             except (TypeError, ValueError, OverflowError):
-                plain[b, position] = np.inf
-    endless = np.isinf(plain) & present
-    if endless.any():
-        b, position = np.argwhere(endless)[0].tolist()
-        raise _not_a_number(values[b, position], field, rule, columns, b, position)
-    return plain
+                raise self._not_a_number(value, b, position) from None
+            named = f'rule "{self.rule}": {self.label(b, position)} has'
+            if vector.size == 0:
+                raise RequestError(b, f'{named} an empty "{self.field}"')
+            size = vector.size if size < 0 else size
+            if vector.ndim != 1 or vector.size != size:
+                raise RequestError(
+                    b, f'{named} a "{self.field}" of shape {vector.shape}, others have ({size},)'
+                )
+            held[b, position] = vector
+        dense = np.full((*self.values.shape, max(size, 1)), np.nan)
+        for (b, position), vector in held.items():
+            dense[b, position] = vector
+        return dense
 
-
-def _not_a_number(value: Any, field: str, rule: str, columns: Columns, b: int, position: int) -> RequestError:
-    where = label(columns, b, position)
-    return RequestError(b, f'rule "{rule}" needs finite numbers in "{field}", but {where} has {shown(value)}')
-
-
-def vectors(
-    values: np.ndarray, present: Mask, field: str, rule: str, columns: Columns
-) -> Float64[np.ndarray, "B N F"]:
-    """A column of vectors as float64, NaN throughout where one is missing; a column of lists is stacked."""
-    if values.ndim == 3 and values.dtype.kind in "fiu":
-        dense = values.astype(np.float64)
-    elif values.ndim == 2 and values.dtype.kind == "O":
-        dense = _stacked(values, present, field, rule, columns)
-    else:
-        raise InputError(
-            f'rule "{rule}" needs a vector per item in "{field}" ([B, N, F] or lists of numbers), '
-            f"got {values.dtype} of shape {values.shape}"
-        )
-    endless = np.isinf(dense).any(2) & present
-    if endless.any():
-        b, position = np.argwhere(endless)[0].tolist()
-        raise _not_a_number(np.inf, field, rule, columns, b, position)
-    return dense
-
-
-def _stacked(
-    values: np.ndarray, present: Mask, field: str, rule: str, columns: Columns
-) -> Float64[np.ndarray, "B N F"]:
-    held: dict[tuple[int, int], np.ndarray] = {}
-    size = -1
-    for b, position in np.argwhere(present).tolist():
-        value = values[b, position]
-        if is_missing(value):
-            continue
-        try:
-            vector = np.asarray(value, np.float64)
-        except (TypeError, ValueError, OverflowError):
-            raise _not_a_number(value, field, rule, columns, b, position) from None
-        if vector.size == 0:
-            raise RequestError(b, f'rule "{rule}": {label(columns, b, position)} has an empty "{field}"')
-        size = vector.size if size < 0 else size
-        if vector.ndim != 1 or vector.size != size:
-            raise RequestError(
-                b,
-                f'rule "{rule}": {label(columns, b, position)} has a "{field}" of shape {vector.shape}, '
-                f"others have ({size},)",
-            )
-        held[b, position] = vector
-    dense = np.full((*values.shape, max(size, 1)), np.nan)
-    for (b, position), vector in held.items():
-        dense[b, position] = vector
-    return dense
+    def _not_a_number(self, value: Any, b: int, position: int) -> RequestError:
+        where = f"{self.label(b, position)} has {shown(value)}"
+        return RequestError(b, f'rule "{self.rule}" needs finite numbers in "{self.field}", but {where}')
 
 
 def flat_ids(ids: Any) -> list[Any]:
@@ -243,3 +259,61 @@ def flat_ids(ids: Any) -> list[Any]:
     if hasattr(ids, "tolist"):  # arrays, tensors, columns of frames
         return list(ids.tolist())
     return [v.item() if isinstance(v, np.generic) else v for v in ids]
+
+
+class Scaled(NamedTuple):
+    """Whole numbers that stand for the values times 10 ** `places` of their row."""
+
+    whole: Int64[np.ndarray, "B N"]
+    places: tuple[int, ...]
+
+
+def as_written(values: np.ndarray) -> np.ndarray:
+    """Floats as their shortest text says: float32 19.99 is 19.99, not 19.989999771."""
+    if values.dtype.kind != "f" or values.dtype.itemsize >= 8:
+        return values
+    return values.astype(str).astype(np.float64)
+
+
+def scaled(values: np.ndarray, most: int) -> Scaled:
+    """Rows without gaps, each times the smallest power of ten that leaves whole numbers; room for sums of `most`.
+
+    Digits beyond the 17th of the largest possible sum are rounded away: such numbers were computed, not written.
+    """
+    if values.dtype.kind in "iub":
+        return Scaled(values.astype(np.int64), (0,) * len(values))
+    written = as_written(values).astype(np.float64)
+    largest = float(np.abs(written).max(initial=0.0)) * most
+    for places in range(16):
+        tried = np.rint(written * 10.0**places)
+        if largest * 10.0**places >= 10.0**DIGITS or np.abs(tried).max(initial=0.0) >= WHOLE:
+            break
+        if (tried / 10.0**places == written).all():
+            return Scaled(tried.astype(np.int64), (places,) * len(values))
+    if len(values) > 1:  # by itself each row may need fewer digits
+        each = [scaled(row[None], most) for row in written]
+        return Scaled(np.concatenate([one.whole for one in each]), tuple(one.places[0] for one in each))
+    return _slowly(written, largest)
+
+
+def _slowly(written: np.ndarray, largest: float) -> Scaled:
+    """The same by decimal arithmetic, for one row with numbers of many digits."""
+    exact = [Decimal(repr(value)) for value in written.reshape(-1).tolist()]
+    wanted = max((-int(value.as_tuple().exponent) for value in exact if value), default=0)
+    room = DIGITS - (Decimal(largest).adjusted() + 1 if largest else 0)
+    places = min(max(wanted, 0), room)
+    context = Context(prec=60)
+    whole = [int(context.scaleb(value, places).to_integral_value()) for value in exact]
+    return Scaled(np.array(whole, np.int64).reshape(written.shape), (places,))
+
+
+def bounds(low: Any, high: Any, places: int, endless: int) -> tuple[int, int]:
+    """Limits in the same whole numbers: the lower one rounded up, the upper one down."""
+    context = Context(prec=60)
+
+    def scaled(limit: Any, rounding: str) -> int:
+        whole = int(context.scaleb(Decimal(str(limit)), places).to_integral_value(rounding=rounding))
+        return max(-endless, min(endless, whole))
+
+    lower = -endless if low is None else scaled(low, ROUND_CEILING)
+    return lower, endless if high is None else scaled(high, ROUND_FLOOR)

@@ -1,6 +1,6 @@
 """Rules on what items are: their titles, groups, vectors and numbers. Also the door to all rules.
 
-Knows no search. Rules on named pairs live in `pair_rules.py`, rules taken together in `rule_set.py`.
+Knows no search. Rules on named pairs live in `pairs.py`, rules taken together in `rule_set.py`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,16 @@ from exactk.problem.rules.columns import (
     Number,
     PairMask,
     RequestError,
+    RuleColumn,
     TitleMetric,
     VectorMetric,
     Whole,
-    absent_values,
-    codes,
-    column_of,
     is_finite_number,
-    label,
     settle_missing,
-    texts,
-    vectors,
 )
-from exactk.problem.rules.counting import Count, Share, Total, Variety
+from exactk.problem.rules.counting import Count, Prefer, Share, Total, Variety
 from exactk.problem.rules.pairs import Allowed, Forbid, Rule
 from exactk.problem.rules.places import Slots
-from exactk.problem.rules.prefer import Prefer
 from exactk.problem.rules.rule_set import Constraint, Constraints, ValueRule, load_rules, save_rules
 from exactk.problem.rules.where import Where
 
@@ -72,13 +66,6 @@ PAIRS_AT_ONCE = 1 << 17  # held against each other between two looks at the cloc
 
 class FieldRule(ValueRule):
     """A rule on pairs that reads one column."""
-
-    field: str
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The one column."""
-        return (self.field,)
 
     def __post_init__(self) -> None:
         self._check_field()
@@ -120,14 +107,14 @@ class TitleDistance(FieldRule):
         # Imported here so that rules without titles need neither rapidfuzz nor compiled code.
         from exactk.problem.rules.titles import MOST_LETTERS, title_pairs
 
-        values, lacking = self._values(columns, present, self.field)
-        titles = texts(values, present & ~lacking, self.field, self.name)
+        column, lacking = self._values(columns, present)
+        titles = column.texts(present & ~lacking)
         for b, row in enumerate(titles):
             longest = max(range(len(row)), key=lambda position: len(row[position]))
             if len(row[longest]) > MOST_LETTERS:
                 raise RequestError(
                     b,
-                    f'the "{self.field}" of {label(columns, b, longest)} has {len(row[longest]):,} letters; '
+                    f'the "{self.field}" of {column.label(b, longest)} has {len(row[longest]):,} letters; '
                     f'rule "{self.name}" compares up to {MOST_LETTERS:,}: shorten it',
                 )
         far = title_pairs(float(self.minimum), self.metric).far_apart(titles, deadline)
@@ -149,9 +136,9 @@ class Distinct(FieldRule):
 
     def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:  # noqa: ARG002
         """Different values."""
-        values, lacking = self._values(columns, present, self.field)
-        plain = values.dtype.kind in "iu"  # compared as they are
-        number = values if plain else codes(values, present & ~lacking, self.field, self.name)
+        column, lacking = self._values(columns, present)
+        plain = column.values.dtype.kind in "iu"  # compared as they are
+        number = column.values if plain else column.codes(present & ~lacking)
         return settle_missing(number[:, :, None] != number[:, None, :], lacking, self.missing)
 
 
@@ -183,16 +170,16 @@ class AtMost(FieldRule):
 
     def groups(self, columns: Columns, present: Mask) -> Int32[np.ndarray, "B N"]:
         """One group per value; an item without one is counted nowhere."""
-        values, lacking = self._values(columns, present, self.field)
-        return codes(values, present & ~lacking, self.field, self.name)
+        column, lacking = self._values(columns, present)
+        return column.codes(present & ~lacking)
 
     def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:  # noqa: ARG002
         """Every pair, unless one lacks a value and missing = "forbid", or m = 1 and the values are equal."""
-        values, lacking = self._values(columns, present, self.field)
+        column, lacking = self._values(columns, present)
         B, N = present.shape
         apart = np.ones((B, N, N), bool)
         if self.m == 1:
-            number = codes(values, present & ~lacking, self.field, self.name)
+            number = column.codes(present & ~lacking)
             apart = number[:, :, None] != number[:, None, :]
         return settle_missing(apart, lacking, self.missing)
 
@@ -225,8 +212,8 @@ class MinimumDistance(FieldRule):
 
         Squared distances by matrix products; pairs near the threshold are measured again, one by one.
         """
-        values = column_of(columns, self.field, self.name)
-        vector = vectors(values, present, self.field, self.name, columns)  # B N F
+        column = RuleColumn.of(columns, self.field, self.name)
+        vector = column.vectors(present)  # B N F
         absent = np.isnan(vector).any(2)
         length = np.linalg.norm(vector, axis=2)  # B N
         least = float(self.minimum) ** 2
@@ -235,7 +222,7 @@ class MinimumDistance(FieldRule):
             vector = vector / np.where(length == 0, 1.0, length)[:, :, None]
             length = np.ones_like(length)
             least = 2.0 * self.minimum  # between unit vectors |a - b|^2 = 2 (1 - cos)
-        lacking = self._lacking(absent, columns, present, self.field)
+        lacking = self._lacking(column, absent & present)
         unread = absent | ~present
         vector = np.where(unread[:, :, None], 0.0, vector)
         length = np.where(unread, 0.0, length)
@@ -271,15 +258,13 @@ class MinimumGap(FieldRule):
 
     def allowed(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:
         """19.99 and 9.99 are 10 apart, though float64 makes it 9.999999999999998."""
-        value = self._numbers(columns, present, self.field)
-        lacking = self._lacking(absent_values(value), columns, present, self.field)
+        value, lacking = self._numbers(columns, present, self.field)
         far = np.empty((*present.shape, present.shape[1]), bool)
         for rows in blocks(present, deadline, self.name):
             high = np.maximum(value[:, rows, None], value[:, None, :])  # B R N
             low = np.minimum(value[:, rows, None], value[:, None, :])
-            if (
-                value.dtype.kind in "iu"
-            ):  # whole numbers are compared exactly; unsigned, so that no gap overflows
+            # Whole numbers are compared exactly; unsigned, so that no gap overflows.
+            if value.dtype.kind in "iu":
                 gap = (high.astype(np.int64) - low.astype(np.int64)).view(np.uint64)
                 far[:, rows] = gap >= math.ceil(self.minimum)
             else:

@@ -1,4 +1,4 @@
-"""Rules on the card as a whole: how many items of a kind, what they add up to, how many different values.
+"""Rules on the card as a whole: how many items of a kind, what they add up to, how many different values; preferences.
 
 Knows no search: each rule becomes rows of a `Brief`.
 """
@@ -7,28 +7,30 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int32
 
 from exactk.errors import ConfigError, InputError
-from exactk.problem.brief import ENDLESS, Brief, blank, joined, sums
+from exactk.problem.brief import ENDLESS, Brief, blank, joined, preferred, sums
+from exactk.problem.graph import pairs_of
 from exactk.problem.rules.columns import (
     MISSING_CHOICES,
     CardSizes,
     Columns,
     Mask,
     Missing,
+    RuleColumn,
     absent_values,
-    codes,
-    column_of,
+    bounds,
     is_finite_number,
+    scaled,
 )
-from exactk.problem.rules.decimals import bounds, scaled
-from exactk.problem.rules.rule_set import ValueRule
+from exactk.problem.rules.rule_set import Constraint, ValueRule
 from exactk.problem.rules.where import Where
 
 NO_CARD = 2**31  # no card is so large: a larger limit says the same
@@ -85,8 +87,8 @@ class CardRule(ValueRule):
         yes, unknown = where.verdict(columns, present, self.name)
         if unknown.any() and self.missing == "error":
             for field in where.fields:
-                absent = absent_values(column_of(columns, field, self.name)) & unknown
-                self._lacking(absent, columns, present, field)
+                column = RuleColumn.of(columns, field, self.name)
+                self._lacking(column, column.absent() & unknown)
         return yes, unknown
 
     def _beside(self, row: Brief, lacking: Mask) -> Brief:
@@ -229,9 +231,9 @@ class Total(CardRule):
     def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
         """One row of whole numbers."""
         yes, unknown = self._members(self.where, columns, present)
-        value = self._numbers(columns, present, self.field)
-        absent = absent_values(value) & (yes | unknown)
-        lacking = self._lacking(absent, columns, present, self.field) | unknown
+        column = RuleColumn.of(columns, self.field, self.name)
+        value = column.numbers(present)
+        lacking = self._lacking(column, absent_values(value) & (yes | unknown)) | unknown
         value = np.where(yes & ~lacking, value, np.zeros((), value.dtype))
         most = int(card_size.max(initial=1))
         largest = float(np.abs(value.astype(np.float64)).max(initial=0.0)) * most
@@ -266,15 +268,10 @@ class Variety(CardRule):
         """For example: at least 3 different category."""
         return f"at least {self.at_least} different {self.field}"
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The one column."""
-        return (self.field,)
-
     def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:  # noqa: ARG002
         """One row of values as numbers."""
-        values, lacking = self._values(columns, present, self.field)
-        number = codes(values, present & ~lacking, self.field, self.name)
+        column, lacking = self._values(columns, present)
+        number = column.codes(present & ~lacking)
         B, N = present.shape
         row = blank(B, N)._replace(
             value=number[:, None],
@@ -282,3 +279,88 @@ class Variety(CardRule):
             value_of=np.full((B, 1), -1, np.int32),
         )
         return self._beside(row, lacking)
+
+
+@dataclass(frozen=True)
+class Prefer(CardRule):
+    """A rule that may be broken: each break costs `worth`, or all breaks together with `once=True`.
+
+    A break is a pair that clashes, one item too few or too many, one value too few. A total breaks once or not at all.
+    """
+
+    type = "prefer"
+    rule: Any
+    worth: Any
+    once: Any = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rule, Mapping):
+            object.__setattr__(self, "rule", Constraint.from_dict(self.rule))
+        rule = self.rule
+        of_pairs = isinstance(rule, Constraint) and rule.speaks_of_pairs
+        if not of_pairs and not isinstance(rule, Count | Share | Total | Variety):
+            kind = getattr(rule, "type", rule)
+            raise ConfigError(f'rule "prefer" takes rules on pairs, counts, totals and variety, got {kind!r}')
+        self._plain("worth", whole=False)
+        if self.worth is None or not 0 < self.worth < math.inf:
+            raise ConfigError(f'rule "prefer": worth must be above 0, got {self.worth!r}')
+        if not isinstance(self.once, bool):
+            raise ConfigError(f'rule "prefer": once must be true or false, got {self.once!r}')
+
+    @property
+    def missing(self) -> Missing:  # type: ignore[override]
+        """The rule's own."""
+        return getattr(self.rule, "missing", "allow")
+
+    @property
+    def name(self) -> str:
+        """For example: rather distinct colour."""
+        return f"rather {self.rule.name}"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The rule's own."""
+        return tuple(self.rule.fields)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rule inside in its own form."""
+        said = {"type": self.type, "worth": self.worth, "rule": self.rule.to_dict()}
+        return said | ({"once": True} if self.once else {})
+
+    def lenient(self) -> Prefer:
+        """The rule inside, silent."""
+        return replace(self, rule=self.rule.lenient())
+
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
+        """The rule's arrays, at a price."""
+        B, N = present.shape
+        rule = self.rule
+        once = self.once or isinstance(rule, Total)
+        if isinstance(rule, CardRule):
+            part = rule.brief(columns, present, card_size)
+            return preferred(part, np.empty((B, 0, N, N), bool), self.worth, once)
+        part, clash = blank(B, N), np.empty((B, 0, N, N), bool)
+        groups = rule.groups(columns, present)
+        if groups is not None:
+            part = _caps(groups, rule.cap)
+            rule = replace(
+                rule, m=2
+            )  # the pairs of "at most 1" are its cap; left are those that lack a value
+        if groups is None or rule.missing == "forbid":
+            clash = (~rule.allowed(columns, present) & pairs_of(present))[:, None]
+        return preferred(part, clash, self.worth, once)
+
+
+def _caps(groups: Int32[np.ndarray, "B N"], cap: int) -> Brief:
+    """A row for every group that can overflow."""
+    B, N = groups.shape
+    overfull = [
+        [g for g, count in zip(*np.unique(row[row >= 0], return_counts=True), strict=True) if count > cap]
+        for row in groups
+    ]
+    M = max(map(len, overfull), default=0)
+    coefficient, upper = np.zeros((B, M, N), np.int64), np.full((B, M), ENDLESS)
+    for b, members in enumerate(overfull):
+        for m, group in enumerate(members):
+            coefficient[b, m], upper[b, m] = groups[b] == group, cap
+    return sums(coefficient, upper=upper)

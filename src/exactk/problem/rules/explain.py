@@ -21,11 +21,10 @@ from exactk.problem.exact.cliques import Solutions, best
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import nearest
 from exactk.problem.rules.rule_set import Constraint, Constraints
-from exactk.problem.rules.sheet import Demand, RuleSheet, best_under_card_rules
+from exactk.problem.rules.sheet import CardRules, Demand, RuleSheet, best_under_card_rules
 
-PAIRS_IN_TIME = (
-    2**16
-)  # weighed between two looks at the clock: four items of 128, one of 400 takes 0.1 s to set up
+# Weighed between two looks at the clock: four items of 128, one of 400 takes 0.1 s to set up.
+PAIRS_IN_TIME = 2**16
 PINNED_AT_ONCE = 2**22  # pairs weighed in one call when every item left out is tried: 32 MiB of weights
 NOT_SETTLED = "no valid card was found in the time given, nor proven that there is none; give more time"
 MOST_NAMED = 8  # in a message for people; the error itself holds them all
@@ -215,16 +214,8 @@ def why_not(
                 instead = tuple(sheet.item_ids[p] for p in found.card[row].tolist() if p >= 0)
             elif exact:
                 blocking, exact = _ruling_out(sheet, position, deadline)
-            reasons.append(
-                WhyNot(
-                    sheet.item_ids[position],
-                    _conflicts(sheet, card, position),
-                    cost,
-                    instead,
-                    blocking,
-                    exact,
-                )
-            )
+            conflicts = _conflicts(sheet, card, position)
+            reasons.append(WhyNot(sheet.item_ids[position], conflicts, cost, instead, blocking, exact))
     return tuple(reasons)
 
 
@@ -237,36 +228,17 @@ def _best_with(
     time_limit: float | None,
 ) -> Solutions:
     """The best card with each of these positions; functions of whole cards are asked, too."""
-    asked = _pinned(request, positions)
+    copies = request.rows(np.zeros(len(positions), np.int64))
+    pinned = copies.pinned.copy()
+    pinned[np.arange(len(positions)), positions] = True
+    asked = replace(copies, pinned=pinned)
     node = np.tile(node_weights, (len(positions), 1))
     pair = None if pair_weights is None else np.tile(pair_weights, (len(positions), 1, 1))
     if not sheet.whole:
         return best(asked, node, pair, time_limit)
-    first = (node[:1], None if pair is None else pair[:1], sheet.whole, sheet.columns)
-    each = [best_under_card_rules(asked.one(b), *first, 1, time_limit) for b in range(len(positions))]
-    card, weight, num_found, bound, optimal = (np.concatenate(arrays) for arrays in zip(*each, strict=True))
-    return Solutions(card[:, 0], weight[:, 0], bound, optimal, num_found > 0)
-
-
-def card_value(
-    card: Sequence[int],
-    node_weights: Float64[np.ndarray, "N"],
-    pair_weights: Float64[np.ndarray, "N N"] | None,
-) -> float:
-    """Sum of node weights, plus the weight of every unordered pair."""
-    chosen = list(card)
-    value = float(node_weights[chosen].sum())
-    if pair_weights is not None:
-        value += float(np.triu(pair_weights[np.ix_(chosen, chosen)], 1).sum())
-    return value
-
-
-def _pinned(request: Requests, positions: Sequence[int]) -> Requests:
-    """One copy of a request per position, that position pinned."""
-    copies = request.rows(np.zeros(len(positions), np.int64))
-    pinned = copies.pinned.copy()
-    pinned[np.arange(len(positions)), positions] = True
-    return replace(copies, pinned=pinned)
+    columns = {name: np.repeat(values, len(positions), 0) for name, values in sheet.columns.items()}
+    of_cards = CardRules(sheet.whole, columns)
+    return Solutions.of(best_under_card_rules(asked, node, pair, of_cards, 1, time_limit))
 
 
 def _ruling_out(sheet: RuleSheet, position: int, deadline: Deadline) -> tuple[tuple[str, ...], bool]:

@@ -20,7 +20,7 @@ from exactk.problem.rules.columns import (
     PairFunction,
     PairMask,
     RequestError,
-    column_of,
+    RuleColumn,
     flat_ids,
     label,
 )
@@ -180,7 +180,7 @@ class Rule(Constraint):
 
     def allows_card(self, columns: Columns, b: int, card: Sequence[int]) -> bool:
         """The function's verdict on a whole card."""
-        seen = {name: column_of(columns, name, self.name) for name in self.fields or columns}
+        seen = {name: RuleColumn.of(columns, name, self.name).values for name in self.fields or columns}
         items = [{name: values[b, p] for name, values in seen.items()} for p in card]
         try:
             return bool(self.function(items))  # type: ignore[call-arg, arg-type, misc]
@@ -200,7 +200,7 @@ class Rule(Constraint):
         """The function's verdict on every pair, asked both ways round and refused where the two differ."""
         if self.on == "card":
             return super().allowed(columns, present)
-        seen = {name: column_of(columns, name, self.name) for name in self.fields or columns}
+        seen = {name: RuleColumn.of(columns, name, self.name).values for name in self.fields or columns}
         verdict = (
             self._at_once(seen, present)
             if self.vectorised

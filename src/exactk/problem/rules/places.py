@@ -21,13 +21,10 @@ from exactk.problem.rules.columns import (
     Mask,
     Missing,
     PairMask,
-    absent_values,
-    codes,
-    column_of,
+    RuleColumn,
     flat_ids,
     is_finite_number,
     settle_missing,
-    vectors,
 )
 from exactk.problem.rules.counting import CardRule
 from exactk.problem.rules.rule_set import Constraint
@@ -165,9 +162,9 @@ class Slots(CardRule):
     def _scores(
         self, columns: Columns, present: Mask, card_size: CardSizes, S: int
     ) -> tuple[Float64[np.ndarray, "B S N"], Mask]:
-        values = column_of(columns, self.scores, self.name)
-        each = vectors(values, present, self.scores, self.name, columns)
-        lacking = self._lacking(np.isnan(each).any(2), columns, present, self.scores)
+        column = RuleColumn.of(columns, self.scores, self.name)
+        each = column.vectors(present)
+        lacking = self._lacking(column, np.isnan(each).any(2) & present)
         if each.shape[2] < card_size.max(initial=1):
             raise InputError(
                 f'rule "{self.name}": "{self.scores}" has {each.shape[2]} numbers per item for {S} places'
@@ -184,8 +181,7 @@ class Slots(CardRule):
             follows &= rule.allowed(columns, present)
         for field, sign in ((self.rising, 1), (self.falling, -1)):
             if field:
-                value = self._numbers(columns, present, field)
-                lacking = self._lacking(absent_values(value), columns, present, field)
+                value, lacking = self._numbers(columns, present, field)
                 first, then = value[:, :, None], value[:, None, :]
                 in_order = first <= then if sign > 0 else first >= then
                 follows &= settle_missing(in_order, lacking, self.missing)
@@ -197,8 +193,8 @@ class Slots(CardRule):
         for rule in self.apart:
             if rule.type != "distinct":
                 continue
-            values = column_of(columns, rule.field, self.name)
-            number = codes(values, present & ~absent_values(values), rule.field, self.name)
+            column = RuleColumn.of(columns, rule.field, self.name)
+            number = column.codes(present & ~column.absent())
             most = (card_size.astype(np.int64) + 1) // 2
             alike = (number[:, :, None] == number[:, None, :]) & (number >= 0)[:, None, :]  # B N N
             first = ~np.tril(alike, -1).any(2) & (number >= 0)

@@ -19,9 +19,15 @@ from jaxtyping import Int32
 
 from exactk.errors import ConfigError, InputError
 from exactk.problem.brief import Brief, joined
-from exactk.problem.candidates import Wishes, check_candidates, check_columns, sizes, wished_positions
 from exactk.problem.compiling import compiled
 from exactk.problem.deadline import ENDLESS, Deadline
+from exactk.problem.given import (
+    GivenRequests,
+    check_candidates,
+    check_columns,
+    sizes,
+    wished_positions,
+)
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import (
     CardSizes,
@@ -30,12 +36,9 @@ from exactk.problem.rules.columns import (
     Missing,
     PairMask,
     RequestError,
-    Sizes,
+    RuleColumn,
     absent_values,
-    column_of,
-    label,
     nearest,
-    numbers,
 )
 from exactk.problem.ties import tie_keys
 
@@ -145,9 +148,15 @@ class Constraint(ABC):
 
 
 class ValueRule(Constraint):
-    """A rule that reads values, and declares what a missing one means: error, allow or forbid."""
+    """A rule that reads values, of one column where it says no other, and declares what a missing one means."""
 
+    field: str
     missing: Missing
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The one column."""
+        return (self.field,)
 
     def _check_choice(self, setting: str, choices: Sequence[str]) -> None:
         value = getattr(self, setting)
@@ -159,28 +168,29 @@ class ValueRule(Constraint):
         if not isinstance(field, str) or not field:
             raise ConfigError(f'rule "{self.type}": field must be the name of a column, got {field!r}')
 
-    def _lacking(self, absent: Mask, columns: Columns, present: Mask, field: str) -> Mask:
+    def _lacking(self, column: RuleColumn, absent: Mask) -> Mask:
         """The candidates without a value, after refusing them where the rule says so."""
-        lacking: np.ndarray = absent & present
-        if self.missing == "error" and lacking.any():
-            b, position = np.argwhere(lacking)[0].tolist()
+        if self.missing == "error" and absent.any():
+            b, position = np.argwhere(absent)[0].tolist()
             raise RequestError(
                 b,
-                f'{label(columns, b, position)} has no "{field}", which rule "{self.name}" needs; give it one, or set '
-                'missing = "allow" or "forbid" on the rule',
+                f'{column.label(b, position)} has no "{column.field}", which rule "{self.name}" needs; give it one, or '
+                'set missing = "allow" or "forbid" on the rule',
             )
-        return lacking
+        return absent
 
-    def _values(self, columns: Columns, present: Mask, field: str) -> tuple[np.ndarray, Mask]:
-        """A column, and where a present candidate lacks a value."""
-        values = column_of(columns, field, self.name)
-        if values.ndim != 2:
-            raise InputError(f'rule "{self.name}" needs one value per item, but "{field}" holds vectors')
-        return values, self._lacking(absent_values(values), columns, present, field)
+    def _values(self, columns: Columns, present: Mask) -> tuple[RuleColumn, Mask]:
+        """The rule's column of single values, and where a present candidate lacks one."""
+        column = RuleColumn.of(columns, self.field, self.name)
+        if column.values.ndim != 2:
+            raise InputError(f'rule "{self.name}" needs one value per item, but "{self.field}" holds vectors')
+        return column, self._lacking(column, column.absent() & present)
 
-    def _numbers(self, columns: Columns, present: Mask, field: str) -> np.ndarray:
-        """A column of numbers, NaN where missing."""
-        return numbers(column_of(columns, field, self.name), present, field, self.name, columns)
+    def _numbers(self, columns: Columns, present: Mask, field: str) -> tuple[np.ndarray, Mask]:
+        """A column of numbers, NaN where missing, and where a present candidate lacks one."""
+        column = RuleColumn.of(columns, field, self.name)
+        values = column.numbers(present)
+        return values, self._lacking(column, absent_values(values) & present)
 
 
 def _settings(rule: type[Constraint]) -> tuple[Any, ...]:
@@ -293,31 +303,19 @@ class Constraints:
         """Whether some rule is about more than pairs and caps."""
         return any(not rule.speaks_of_pairs for rule in self.rules)
 
-    def requests(
-        self,
-        columns: Columns,
-        card_size: Sizes,
-        present: Mask | None = None,
-        include: Wishes = None,
-        exclude: Wishes = None,
-        ties_by_id: bool = True,
-        deadline: Deadline = ENDLESS,
-    ) -> Requests:
-        """Checked requests for search. `include`, `exclude`: per request, ids that must or must not be in.
-
-        Ties are settled by the ids, unless these are mere positions.
-        Rules are asked about the candidates that remain: an excluded item may lack a title.
-        """
+    def requests(self, asked: GivenRequests, deadline: Deadline = ENDLESS) -> Requests:
+        """Checked requests for search. Rules read the candidates that remain: an excluded item may lack a title."""
+        columns = asked.columns
         check_columns(columns, self.fields)
-        present = np.ones(columns["item_id"].shape, bool) if present is None else present
-        card_size = sizes(card_size, present)
+        present = asked.everywhere()
+        card_size = sizes(asked.card_size, present)
         check_candidates(columns, present)
-        pinned, barred = wished_positions(columns, present, include, exclude)
+        pinned, barred = wished_positions(asked)
         present = present & ~barred
         group, cap = self.caps(columns, present)
         brief = self.brief(columns, present, card_size)
         graph = self.graph(columns, present, deadline)
-        keys = np.where(present, tie_keys(columns["item_id"]), 0) if ties_by_id else None
+        keys = np.where(present, tie_keys(columns["item_id"]), 0) if asked.ties_by_id else None
         return Requests(graph, present, card_size, pinned, group, cap, brief, keys)
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,19 +6,19 @@ functions of whole cards are asked of the best cards, one after the other, until
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64
 
 from exactk.problem.brief import Brief, joined, keeps
-from exactk.problem.candidates import Wishes, wished_positions
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.cliques import Ranking, any_card, best_n
-from exactk.problem.graph import Requests
+from exactk.problem.given import GivenRequests, wished_positions
+from exactk.problem.graph import Requests, pairs_of
 from exactk.problem.rules.columns import Columns
 from exactk.problem.rules.pairs import Rule
 from exactk.problem.rules.places import Slots
@@ -55,43 +55,33 @@ class RuleSheet:
     briefs: dict[tuple[Constraint, int], Brief | None] = field(default_factory=dict)  # made so far, by size
 
     @classmethod
-    def of(
-        cls,
-        constraints: Constraints,
-        columns: Columns,
-        card_size: int,
-        present: Bool[np.ndarray, "1 N"],
-        include: Wishes = None,
-        exclude: Wishes = None,
-        ties_by_id: bool = True,
-        deadline: Deadline = ENDLESS,
-    ) -> RuleSheet:
+    def of(cls, constraints: Constraints, asked: GivenRequests, deadline: Deadline = ENDLESS) -> RuleSheet:
         """Lay out a request that `Constraints.requests` accepted (columns with B = 1)."""
-        pinned, barred = wished_positions(columns, present, include, exclude)
+        columns, present = asked.columns, asked.everywhere()
+        pinned, barred = wished_positions(asked)
         # Rules were satisfied with the values of the candidates that remain; an excluded one may lack some.
         lenient = tuple(rule.lenient() for rule in constraints.rules)
         R, N = len(lenient), present.shape[1]
-        group = np.full((R, N), -1, np.int32)
+        allowed, group = np.empty((R, N, N), bool), np.full((R, N), -1, np.int32)
         for r, rule in enumerate(lenient):
+            allowed[r] = rule.allowed(columns, present, deadline)[0]
             counted = rule.groups(columns, present)
             if counted is not None:
                 group[r] = counted[0]
         return cls(
             rules=constraints.rules,
             names=constraints.names,
-            allowed=np.array([rule.allowed(columns, present, deadline)[0] for rule in lenient], bool).reshape(
-                R, N, N
-            ),
+            allowed=allowed,
             group=group,
             cap=np.array([N if rule.cap is None else rule.cap for rule in lenient], np.int32),
             present=present[0],
             include=pinned[0],
             exclude=barred[0],
-            card_size=card_size,
+            card_size=int(np.ravel(asked.card_size)[0]),
             item_ids=tuple(columns["item_id"][0].tolist()),
             columns=columns,
             lenient=lenient,
-            tie_key=tie_keys(columns["item_id"][0]) if ties_by_id else None,
+            tie_key=tie_keys(columns["item_id"][0]) if asked.ties_by_id else None,
         )
 
     def pieces(self) -> tuple[Demand, ...]:
@@ -119,12 +109,7 @@ class RuleSheet:
         """
         N = len(self.present)
         rules = [piece.at for piece in demands if piece.kind == "rule"]
-        graph = (
-            self.allowed[rules].all(0)
-            & self.present[:, None]
-            & self.present[None, :]
-            & ~np.eye(N, dtype=bool)
-        )
+        graph = self.allowed[rules].all(0) & pairs_of(self.present[None])[0]
         present, pinned = self.present.copy(), np.zeros(N, bool)
         for piece in demands:
             if piece.kind == "include":
@@ -154,10 +139,10 @@ class RuleSheet:
         sizes: Iterator[int | None] = iter([None])
         if Demand("size") not in demands and any(not rule.speaks_of_pairs for rule in rules):
             sizes = self._sizes(rules, demands)
-        whole = Constraints(tuple(rules)).whole
+        asked = CardRules(Constraints(tuple(rules)).whole, self.columns)
         answer: bool | None = False
         for size in sizes:
-            found = self._has_card(self.requests(demands, size), whole, deadline)
+            found = self._has_card(self.requests(demands, size), asked, deadline)
             if found:
                 return True
             answer = None if found is None else answer
@@ -171,13 +156,13 @@ class RuleSheet:
             most = min(most, self.card_size)
         return iter(sorted(range(least, most + 1), key=lambda size: abs(size - self.card_size)))
 
-    def _has_card(self, requests: Requests, whole: tuple[Rule, ...], deadline: Deadline) -> bool | None:
+    def _has_card(self, requests: Requests, asked: CardRules, deadline: Deadline) -> bool | None:
         if requests.card_size[0] == 0:
             empty = requests.brief is None or keeps(requests.brief, 0, ())
-            return empty and all(rule.allows_card(self.columns, 0, ()) for rule in whole)
-        if whole:
-            scores, left = np.zeros((1, len(self.present))), None if deadline is ENDLESS else deadline.left
-            ranking = best_under_card_rules(requests, scores, None, whole, self.columns, 1, left)
+            return empty and asked.keep(0, ())
+        if asked.rules:
+            scores = np.zeros((1, len(self.present)))
+            ranking = best_under_card_rules(requests, scores, None, asked, 1, deadline.limit())
             return bool(ranking.num_found[0]) or (False if ranking.optimal[0] else None)
         answer = any_card(requests, deadline)
         return bool(answer.found[0]) if answer.proven[0] else None
@@ -217,47 +202,73 @@ class RuleSheet:
         )
 
 
+class CardRules(NamedTuple):
+    """Rules that are functions of whole cards, and the columns (a row for each request) that items are made of."""
+
+    rules: tuple[Rule, ...]
+    columns: Columns
+
+    def keep(self, b: int, card: Sequence[int]) -> bool:
+        """Whether all of them allow a card of request b."""
+        return all(rule.allows_card(self.columns, b, card) for rule in self.rules)
+
+
 FIRST_ASKED, MOST_ASKED, TIMES_MORE = 8, 32_768, 8
 
 
 def best_under_card_rules(
     requests: Requests,
-    scores: Float64[np.ndarray, "1 N"],
-    pairs: Float64[np.ndarray, "1 N N"] | None,
-    rules: tuple[Rule, ...],
-    columns: Columns,
+    scores: Float64[np.ndarray, "B N"],
+    pairs: Float64[np.ndarray, "B N N"] | None,
+    asked: CardRules,
     n: int = 1,
     time_limit: float | None = None,
 ) -> Ranking:
-    """The n best cards of one request that keep every rule; fewer where time, or the most that are asked, ran out.
+    """The n best cards of each request that keep every rule; fewer where time, or the most that are asked, ran out.
 
     `optimal` is False then; with nothing found it proves, where True, that no card keeps them.
     """
-    deadline = None if time_limit is None else time.monotonic() + time_limit
+    each = []
+    for b in range(len(requests)):
+        one = slice(b, b + 1)
+        weights = scores[one], None if pairs is None else pairs[one]
+        each.append(_best_of_one(requests.rows(one), weights, partial(asked.keep, b), n, time_limit))
+    return Ranking(*(np.concatenate(arrays) for arrays in zip(*each, strict=True)))
+
+
+def _best_of_one(
+    request: Requests,
+    weights: tuple[Float64[np.ndarray, "1 N"], Float64[np.ndarray, "1 N N"] | None],
+    keeps: Callable[[Sequence[int]], bool],
+    n: int,
+    time_limit: float | None,
+) -> Ranking:
+    """The same of one request: its best cards are listed, more each time, and asked about from the best down."""
+    deadline = Deadline.after(time_limit)
     wanted = max(n, FIRST_ASKED)
     verdicts: dict[tuple[int, ...], bool] = {}
     while True:
-        left = None if deadline is None else max(deadline - time.monotonic(), 1e-4)
-        ranking = best_n(requests, scores, pairs, n=wanted, time_limit=left)
-        listed = int(ranking.num_found[0])
+        left = None if time_limit is None else max(deadline.left, 1e-4)
+        ranking = best_n(request, *weights, wanted, left)
+        listed, complete = int(ranking.num_found[0]), bool(ranking.optimal[0])
         kept: list[int] = []
+        late = False
         for rank in range(listed):
-            if len(kept) == n or (deadline is not None and time.monotonic() > deadline):
+            late = deadline.passed
+            if len(kept) == n or late:
                 break
-            card = tuple(p for p in ranking.card[0, rank].tolist() if p >= 0)
-            if card not in verdicts:
-                verdicts[card] = all(rule.allows_card(columns, 0, card) for rule in rules)
-            kept += [rank] if verdicts[card] else []
-        late = deadline is not None and time.monotonic() > deadline
-        all_listed = listed < wanted and bool(ranking.optimal[0])
-        if len(kept) == n or all_listed or late or wanted >= MOST_ASKED or not ranking.optimal[0]:
+            listed_card = tuple(p for p in ranking.card[0, rank].tolist() if p >= 0)
+            if listed_card not in verdicts:
+                verdicts[listed_card] = keeps(listed_card)
+            kept += [rank] if verdicts[listed_card] else []
+        all_asked = listed < wanted and complete and not late
+        if len(kept) == n or all_asked or deadline.passed or wanted >= MOST_ASKED or not complete:
             break
         wanted = min(wanted * TIMES_MORE, MOST_ASKED)
-    proven = bool(ranking.optimal[0]) and (len(kept) == n or all_listed)
-    last = float(ranking.weight[0, kept[-1]]) if kept else -np.inf
-    bound = float(ranking.bound[0]) if not proven else last if len(kept) == n else -np.inf
-    chosen, weight = np.full((1, n, ranking.card.shape[2]), -1, np.int64), np.full((1, n), -np.inf)
-    chosen[0, : len(kept)] = ranking.card[0, kept]
-    weight[0, : len(kept)] = ranking.weight[0, kept]
-    bound = max(bound, last) if len(kept) == n else bound
-    return Ranking(chosen, weight, np.array([len(kept)]), np.array([bound]), np.array([proven]))
+    proven = complete and (len(kept) == n or all_asked)
+    bound = -np.inf if proven else float(ranking.bound[0])
+    if len(kept) == n:
+        bound = max(bound, float(ranking.weight[0, kept[-1]]))
+    card, weight = np.full((1, n, ranking.card.shape[2]), -1, np.int64), np.full((1, n), -np.inf)
+    card[0, : len(kept)], weight[0, : len(kept)] = ranking.card[0, kept], ranking.weight[0, kept]
+    return Ranking(card, weight, np.array([len(kept)]), np.array([bound]), np.array([proven]))

@@ -17,15 +17,12 @@ from exactk.problem.rules.columns import (
     Columns,
     Mask,
     RequestError,
-    absent_values,
-    column_of,
+    RuleColumn,
+    as_written,
     is_finite_number,
-    label,
     nearest,
-    numbers,
     shown,
 )
-from exactk.problem.rules.decimals import as_written
 
 PLAIN = (str, int, float, bool, np.generic)
 MOST_DEEP = 32  # conditions within each other: every step goes down into them
@@ -181,21 +178,22 @@ class Where:
         return self._of_column(columns, present, rule)
 
     def _of_column(self, columns: Columns, present: Mask, rule: str) -> Verdict:
-        values = column_of(columns, self.field, rule)
-        if values.ndim != 2:
+        column = RuleColumn.of(columns, self.field, rule)
+        if column.values.ndim != 2:
             raise ConfigError(f'rule "{rule}" needs one value per item, but "{self.field}" holds vectors')
-        absent = absent_values(values) & present
+        absent = column.absent() & present
         asked = present & ~absent
         if self.at_least is not None or self.at_most is not None:
-            yes = self._within(values, asked, rule, columns)
+            yes = self._within(column, asked)
         elif self.equals is None and self.one_of is None:
-            yes = _flags(values, asked, self.field, rule, columns)
+            yes = _flags(column, asked)
         else:
-            yes = self._equal(values, asked, rule)
+            yes = self._equal(column, asked)
         return Verdict(yes & asked, absent)
 
-    def _equal(self, values: np.ndarray, asked: Mask, rule: str) -> Mask:
+    def _equal(self, column: RuleColumn, asked: Mask) -> Mask:
         wanted = self.one_of if self.one_of is not None else (self.equals,)
+        values, rule = column.values, column.rule
         if values.dtype.kind in "iufb":
             texts = [value for value in wanted if isinstance(value, str)]
             if texts:
@@ -208,22 +206,23 @@ class Where:
             [[_hashable(value) and value in known for value in row] for row in values.tolist()], bool
         ).reshape(values.shape)
 
-    def _within(self, values: np.ndarray, asked: Mask, rule: str, columns: Columns) -> Mask:
-        low, high = self.at_least, self.at_most
+    def _within(self, column: RuleColumn, asked: Mask) -> Mask:
+        low, high, values = self.at_least, self.at_most, column.values
         if isinstance(low if low is not None else high, str):
             texts = [[_text(value) for value in row] for row in values.tolist()]
             found = [
                 [(low is None or low <= v) and (high is None or v <= high) for v in row] for row in texts
             ]
             return np.array(found, bool).reshape(values.shape)
-        number = numbers(values, asked, self.field, rule, columns)
+        number = column.numbers(asked)
         number = as_written(values) if values.dtype.kind == "f" else number
         above = np.ones(values.shape, bool) if low is None else number >= low
         return np.asarray(above & (True if high is None else number <= high), bool)
 
 
-def _flags(values: np.ndarray, asked: Mask, field: str, rule: str, columns: Columns) -> Mask:
+def _flags(column: RuleColumn, asked: Mask) -> Mask:
     """True and false, or 1 and 0."""
+    values = column.values
     if values.dtype.kind == "b":
         return values
     yes = np.zeros(values.shape, bool)
@@ -237,8 +236,8 @@ def _flags(values: np.ndarray, asked: Mask, field: str, rule: str, columns: Colu
         if isinstance(plain, str) or not _hashable(plain) or plain not in (0, 1):
             raise RequestError(
                 b,
-                f'rule "{rule}" reads "{field}" as true or false, but {label(columns, b, n)} has {shown(value)}; '
-                "to ask for a value, give equals",
+                f'rule "{column.rule}" reads "{column.field}" as true or false, but {column.label(b, n)} has '
+                f"{shown(value)}; to ask for a value, give equals",
             )
         yes[b, n] = bool(plain)
     return yes

@@ -21,6 +21,7 @@ from exactk.engine.pair_values import CompiledPairValues
 from exactk.model_folder import TrainedModel
 from exactk.problem.batch import Batch
 from exactk.problem.exact.cliques import arranged
+from exactk.problem.given import GivenRequests
 from exactk.problem.graph import complete_graph
 from exactk.problem.rules.constraints import Constraints, Forbid, Slots, TitleDistance, Variety
 from exactk.problem.solving import solve
@@ -68,7 +69,9 @@ def warm_engine() -> None:
                 [1.0, 2.0, 3.0], 2, weights, constraints=rules, items=items, explain=True, infeasible="return",
                 time_limit=60.0,
             )  # fmt: skip
-    places = Constraints.of(Slots(weights=(2.0, 1.0))).requests({"item_id": np.array([[0, 1, 2]])}, 2)
+    places = Constraints.of(Slots(weights=(2.0, 1.0))).requests(
+        GivenRequests({"item_id": np.array([[0, 1, 2]])}, 2)
+    )
     arranged(places, np.array([[1, 2]]), np.ones((1, 3)))  # the studio puts others' cards into places
 
 

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from exactk.errors import InputError, OutOfTimeError
 from exactk.problem.deadline import Deadline
 from exactk.problem.exact import cliques
+from exactk.problem.given import GivenRequests
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card, broken_preferences, solve
 from exactk.serving.http.openapi import described
@@ -126,14 +127,14 @@ def _read(
 def _straight(asked: SolveRequest, deadline: Deadline) -> Card | None:
     """Engine alone; None where it found nothing."""
     items, scores, pairs, constraints = _read(asked)
-    requests = constraints.requests(
+    wished = GivenRequests(
         columns_of(items, constraints.fields),
         asked.k,
         include=[asked.include] if asked.include else None,
         exclude=[asked.exclude] if asked.exclude else None,
         ties_by_id=asked.items is not None,
-        deadline=deadline,
     )
+    requests = constraints.requests(wished, deadline)
     limit = SEARCH_SHARE * deadline.left
     solution = cliques.best(requests, scores[None], None if pairs is None else pairs[None], time_limit=limit)
     if not solution.found[0]:

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float64
 from exactk.problem.brief import card_worth
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.cliques import Solutions, arranged, best
+from exactk.problem.given import GivenRequests
 from exactk.problem.graph import Requests, is_valid_card
 from exactk.problem.greedy import naive_node_weight
 from exactk.problem.rules.constraints import Constraints
@@ -131,10 +132,9 @@ def scene_of(
     """
     columns = columns_of(items, constraints.fields)
     include, exclude = ([list(ids)] for ids in wishes)
-    requests = constraints.requests(columns, k, include=include, exclude=exclude, deadline=deadline)
-    present = np.ones((1, len(items)), bool)
-    sheet = RuleSheet.of(constraints, columns, k, present, include, exclude, deadline=deadline)
-    return Scene(items, weights, constraints, requests, sheet)
+    asked = GivenRequests(columns, k, None, include, exclude)
+    sheet = RuleSheet.of(constraints, asked, deadline)
+    return Scene(items, weights, constraints, constraints.requests(asked, deadline), sheet)
 
 
 MMR_BALANCE = 0.7  # weight of relevance against likeness to what is already chosen

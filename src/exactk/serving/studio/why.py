@@ -16,11 +16,11 @@ import numpy as np
 from exactk.errors import ConfigError, InputError, OutOfTimeError
 from exactk.problem.brief import Brief, breaks
 from exactk.problem.deadline import ENDLESS, Deadline
+from exactk.problem.given import GivenRequests
 from exactk.problem.graph import Requests, is_valid_card
-from exactk.problem.rules.counting import Count, Share, Total, Variety
+from exactk.problem.rules.counting import Count, Prefer, Share, Total, Variety
 from exactk.problem.rules.explain import WhyNot, why_not
 from exactk.problem.rules.places import Slots
-from exactk.problem.rules.prefer import Prefer
 from exactk.problem.rules.rule_set import Constraint, Constraints
 from exactk.problem.rules.sheet import Demand, RuleSheet
 from exactk.serving.http.wire import columns_of, constraints_of
@@ -158,8 +158,8 @@ def _looked_at(
     if is_on:
         at = scene.constraints.rules.index(rule)
     else:
-        columns, present = columns_of(scene.items, rule.fields), np.ones((1, len(scene.items)), bool)
-        sheet = RuleSheet.of(Constraints((rule,)), columns, scene.card_size, present, deadline=deadline)
+        columns = columns_of(scene.items, rule.fields)
+        sheet = RuleSheet.of(Constraints((rule,)), GivenRequests(columns, scene.card_size), deadline)
     asked = sheet.requests([Demand("rule", at)], len(card))
     forbidden = int(np.triu(~sheet.allowed[at], 1).sum())
     says = f"{forbidden} pair{'s' * (forbidden != 1)}"

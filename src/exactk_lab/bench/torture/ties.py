@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -65,7 +66,7 @@ def _request(seed: int, n: int) -> tuple[Requests, np.ndarray]:
     N, K = int(rng.integers(11, 60)), int(rng.integers(1, 11))
     scores = rng.choice(rng.normal(size=int(rng.integers(2, 5))).round(2), N)
     keys = tie_keys(rng.permutation(1_000_000)[:N])
-    return Requests.of(complete_graph(N)[None], K, tie_key=keys[None]), scores[None]
+    return replace(Requests.of(complete_graph(N)[None], K), tie_key=keys[None]), scores[None]
 
 
 def _nodes(requests: Requests, scores: np.ndarray) -> int:
