@@ -1,4 +1,4 @@
-"""A real service on a loopback port, in a thread of the test process."""
+"""A real service on a loopback port, in a thread of the test process; and the workers of one in processes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import uvicorn
@@ -48,3 +49,17 @@ def client_of(settings: Settings) -> Iterator[httpx.Client]:
     """A client of a fresh service."""
     with served(settings) as address, httpx.Client(base_url=address, timeout=30) as client:
         yield client
+
+
+def workers_of(parent: int) -> list[int]:
+    """The children that serve (multiprocessing starts one more that keeps track of resources)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[1]) == parent and fields[0] != "Z" and b"spawn_main" in command:
+            found.append(int(entry.name))
+    return found

@@ -24,7 +24,7 @@ from exactk.serving.log.journal import read_all
 from exactk.serving.routes.schemas import SOLVE_EXAMPLE
 from exactk.serving.run import for_workers, is_loopback, listening, serve
 from exactk.serving.settings import Settings
-from serving_server import client_of, served
+from serving_server import client_of, served, workers_of
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,12 @@ def processes(workers: int, log: Path) -> Iterator[tuple[str, subprocess.Popen[b
     """The service as `exactk serve` runs it: a supervisor and its workers."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-c", SERVE, str(port), str(workers), str(log)])
+    scratch = log.with_name(f"{log.name}-scratch")
+    scratch.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(port), str(workers), str(log)],
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         deadline = time.monotonic() + 200
@@ -53,6 +58,7 @@ def processes(workers: int, log: Path) -> Iterator[tuple[str, subprocess.Popen[b
     finally:
         process.terminate()
         process.wait(60)
+    assert list(scratch.glob("exactk-*")) == []
 
 
 def _answers(address: str) -> bool:
@@ -62,24 +68,10 @@ def _answers(address: str) -> bool:
         return False
 
 
-def workers_of(parent: int) -> list[int]:
-    """The children that serve (multiprocessing starts one more that keeps track of resources)."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            told = (entry / "stat").read_text().rpartition(")")[2].split()
-            command = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(told[1]) == parent and b"spawn_main" in command:
-            found.append(int(entry.name))
-    return found
-
-
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="workers are found through /proc")
 @pytest.mark.timeout(600)  # two processes import torch, perhaps on a busy machine
 def test_a_worker_killed_under_load_loses_no_acknowledged_feedback_and_is_replaced(tmp_path: Path) -> None:
-    with processes(2, tmp_path) as (address, supervisor):
+    with processes(2, tmp_path / "log") as (address, supervisor):
         acknowledged: list[str] = []
         wrong: list[object] = []
         stop = threading.Event()
@@ -123,22 +115,17 @@ def test_a_worker_killed_under_load_loses_no_acknowledged_feedback_and_is_replac
         while not _answers(address):
             assert time.monotonic() < deadline, "the service did not recover"
         assert "exactk_responses_total" in httpx.get(f"{address}/metrics", timeout=30).text
-    kept = read_all(tmp_path, "feedback", FEEDBACK)["request_id"].to_pylist()
+    kept = read_all(tmp_path / "log", "feedback", FEEDBACK)["request_id"].to_pylist()
     assert len(acknowledged) > 20
     assert wrong == []
     assert len(kept) == len(set(kept))
     assert set(acknowledged) <= set(kept)
 
 
-def test_a_service_told_to_end_ends_well_and_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+def test_a_service_told_to_end_ends_well(tmp_path: Path) -> None:
     with processes(1, tmp_path / "log") as (_, process):
         pass
     assert process.returncode == 0
-    assert list((tmp_path / "scratch").glob("exactk-*")) == []
 
 
 def test_answers_leave_at_once_with_several_workers(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +22,9 @@ import pytest
 import uvicorn
 
 from exactk.serving.routes.schemas import SOLVE_EXAMPLE
-from exactk.serving.run import serve
+from exactk.serving.run import serve, shared_metrics
 from exactk.serving.supervisor import Supervisor, is_stuck
+from serving_server import workers_of
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/stat").exists(), reason="workers are found through /proc"
@@ -182,27 +184,15 @@ def test_work_that_never_ends_stops_the_pulse() -> None:
 # The real service.
 
 
-def workers_of(parent: int) -> list[int]:
-    """The children that serve (multiprocessing starts one more that keeps track of resources)."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            command = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(fields[1]) == parent and fields[0] != "Z" and b"spawn_main" in command:
-            found.append(int(entry.name))
-    return found
-
-
 @contextmanager
-def service(workers: int, **settings: Any) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """`exactk serve`, every worker of it ready."""
+def service(scratch: Path, workers: int, **settings: Any) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """`exactk serve`, every worker of it ready; what it leaves in the temporary directory is left in `scratch`."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     order = json.dumps({"port": port, "workers": workers, "budget_ms": 2000.0, **settings})
-    process = subprocess.Popen([sys.executable, "-c", SERVE, order])
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, order], env={**os.environ, "TMPDIR": str(scratch)}
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         until(lambda: listeners(port) == workers and answers(address, timeout=60), 240)
@@ -229,7 +219,7 @@ def answers(address: str, timeout: float = 5) -> bool:
 def test_a_lone_worker_that_is_stopped_or_killed_is_replaced_and_nobody_is_turned_away(
     tmp_path: Path,
 ) -> None:
-    with service(1, hang_seconds=1.0, log=None) as (address, process):
+    with service(tmp_path, 1, hang_seconds=1.0, log=None) as (address, process):
         for number in (signal.SIGSTOP, signal.SIGKILL):
             (before,) = workers_of(process.pid)
             os.kill(before, number)
@@ -241,8 +231,8 @@ def test_a_lone_worker_that_is_stopped_or_killed_is_replaced_and_nobody_is_turne
 
 
 @pytest.mark.timeout(300)
-def test_a_worker_killed_while_it_starts_leaves_no_hole() -> None:
-    with service(2) as (address, process):
+def test_a_worker_killed_while_it_starts_leaves_no_hole(tmp_path: Path) -> None:
+    with service(tmp_path, 2) as (address, process):
         before = workers_of(process.pid)
         os.kill(before[0], signal.SIGKILL)
         until(lambda: len(set(workers_of(process.pid)) - set(before)) == 1, 10)
@@ -255,8 +245,8 @@ def test_a_worker_killed_while_it_starts_leaves_no_hole() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_service_with_a_stopped_worker_ends_within_its_promise() -> None:
-    with service(2, shutdown_seconds=3.0, hang_seconds=60.0) as (_, process):
+def test_a_service_with_a_stopped_worker_ends_within_its_promise(tmp_path: Path) -> None:
+    with service(tmp_path, 2, shutdown_seconds=3.0, hang_seconds=60.0) as (_, process):
         os.kill(workers_of(process.pid)[0], signal.SIGSTOP)
         begun = time.monotonic()
         process.terminate()
@@ -266,8 +256,8 @@ def test_a_service_with_a_stopped_worker_ends_within_its_promise() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_workers_whose_supervisor_was_killed_end_too() -> None:
-    with service(1) as (_, process):
+def test_workers_whose_supervisor_was_killed_end_too(tmp_path: Path) -> None:
+    with service(tmp_path, 1) as (_, process):
         (worker,) = workers_of(process.pid)
         process.kill()
         process.wait()
@@ -280,3 +270,26 @@ def test_a_service_whose_settings_no_worker_accepts_ends_with_an_error(
     monkeypatch.setattr("exactk.serving.run.Supervisor", partial(Supervisor, target=fail))
     with pytest.raises(SystemExit, match="3"):
         serve(port=0, log_level="critical")
+
+
+def test_what_a_killed_service_left_is_cleared_by_the_next_and_what_a_living_one_uses_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = tmp_path / "exactk-metrics-killed"
+    killed.mkdir()
+    (killed / "lock").touch()
+    (killed / "counter_1.db").touch()
+    with shared_metrics(2):
+        living = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
+        assert list(tmp_path.iterdir()) == [living]
+        with shared_metrics(3):
+            assert living in tmp_path.iterdir()
+    assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lone_worker_needs_no_folder_for_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with shared_metrics(1):
+        assert list(tmp_path.iterdir()) == []

@@ -7,12 +7,16 @@ the others stay idle. With a socket for each (SO_REUSEPORT), Linux spreads conne
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import logging
 import os
+import shutil
 import socket
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,6 +40,7 @@ LOGGING: dict[str, Any] = {
     },
 }
 NEEDED = ("fastapi", "httptools", "prometheus_client", "pydantic")  # by the workers
+METRICS = "exactk-metrics-"  # what a folder of theirs is called
 FLUSH_SHARE = 0.3  # of the time to end, kept for the log once open requests are answered
 
 
@@ -62,10 +67,8 @@ def serve(
     chosen = Settings(model=model, key_hashes=hashes, **settings)
     check_folders(chosen)
     opened = listening if workers == 1 else for_workers
-    with tempfile.TemporaryDirectory(prefix="exactk-metrics-") as shared, opened(host, port) as listener:
+    with shared_metrics(workers), opened(host, port) as listener:
         os.environ[ENVIRONMENT] = chosen.to_json()
-        if workers > 1:
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = shared
         config = uvicorn.Config(
             "exactk.serving.app:create_app",
             factory=True,
@@ -87,10 +90,32 @@ def serve(
         try:
             supervisor.run()
         finally:
-            os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
             os.environ.pop(ENVIRONMENT, None)
     if supervisor.has_failed:
         raise SystemExit(STARTUP_FAILURE)
+
+
+@contextmanager
+def shared_metrics(workers: int) -> Iterator[None]:
+    """A folder in which the figures of several workers are added up.
+
+    Folders of services that were killed outright are removed: nobody holds their lock any more.
+    """
+    if workers == 1:
+        yield
+        return
+    for left in Path(tempfile.gettempdir()).glob(f"{METRICS}*/lock"):
+        with suppress(OSError), left.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=METRICS) as folder, Path(folder, "draft").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        Path(folder, "draft").rename(Path(folder, "lock"))  # no other service sees it unlocked
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
 
 
 def check_folders(settings: Settings) -> None:

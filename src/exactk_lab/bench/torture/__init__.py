@@ -7,6 +7,7 @@ Register a further door in `DOORS`: a function that yields trials.
 from __future__ import annotations
 
 import multiprocessing
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -78,22 +79,24 @@ def run(quick: bool = False, seed: int = 0) -> Report:
 def tortured(trials: Trials) -> DoorCounts:
     """Run trials one after another in a child; one that hangs costs the child its life, not the others theirs."""
     counts = DoorCounts()
-    worker = TrialWorker()
-    try:
-        for function, given in trials:
-            counts.tried += 1
-            kind, detail = worker.ask(function, given)
-            if kind:
-                counts.note(kind, f"{function.__name__}{given!r:.300}: {detail}")
-    finally:
-        worker.end()
+    with tempfile.TemporaryDirectory(prefix="exactk-torture-") as scratch:
+        worker = TrialWorker(scratch)
+        try:
+            for function, given in trials:
+                counts.tried += 1
+                kind, detail = worker.ask(function, given)
+                if kind:
+                    counts.note(kind, f"{function.__name__}{given!r:.300}: {detail}")
+        finally:
+            worker.end()
     return counts
 
 
 class TrialWorker:
-    """A child process that runs trials; replaced when one hangs or kills it."""
+    """A child process that runs trials; replaced when one hangs or kills it. What it leaves, it leaves in `scratch`."""
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: str) -> None:
+        self.scratch = scratch
         self.process: Any = None
 
     def ask(self, function: Callable[..., str], given: tuple[Any, ...]) -> tuple[str, str]:
@@ -101,7 +104,7 @@ class TrialWorker:
         if self.process is None:
             spawn = multiprocessing.get_context("spawn")
             self.pipe, theirs = spawn.Pipe()
-            self.process = spawn.Process(target=_serve, args=(theirs,), daemon=True)
+            self.process = spawn.Process(target=_serve, args=(theirs, self.scratch), daemon=True)
             self.process.start()
             theirs.close()
             self.pipe.recv()  # ready: starting up is not part of a trial
@@ -125,7 +128,8 @@ class TrialWorker:
             self.process = None
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, scratch: str) -> None:
+    tempfile.tempdir = scratch
     python_door.warm_up()
     warnings.simplefilter("error", RuntimeWarning)  # a sum that overflowed unseen
     pipe.send("ready")
