@@ -51,9 +51,8 @@ class Commands(TyperGroup):
             sys.stderr.write(f"exactk: {as_options(str(stopped)) or 'interrupted'}\n")
             raise typer.Exit(130) from None
         except BrokenPipeError:  # `exactk ... | head`: the reader has what it wanted
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # what is left unwritten at the end
+            # What is left unwritten at the end goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
 
 
@@ -86,24 +85,12 @@ def _root(
     """Results go to stdout, talk and progress to stderr. Exit 0: fine, 1: our fault, 2: yours."""
 
 
-from exactk.cli import compare, data, demo, model, recommend, score, serve, settings, solve  # noqa: E402  (commands register themselves on `app`)
+from exactk.cli import cards, data, demo, model, serve, settings  # noqa: E402  (commands register themselves on `app`)
 
 if find_spec("exactk_lab") is not None:  # a checkout: `bench` and `reproduce` join
     import_module("exactk_lab.commands")
 
-__all__ = [
-    "app",
-    "compare",
-    "data",
-    "demo",
-    "main",
-    "model",
-    "recommend",
-    "score",
-    "serve",
-    "settings",
-    "solve",
-]
+__all__ = ["app", "cards", "data", "demo", "main", "model", "serve", "settings"]
 
 
 # What the library's messages advise, in Python's words and in those of the command line.

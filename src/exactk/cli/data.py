@@ -12,6 +12,7 @@ import typer
 from exactk.cli import app
 from exactk.cli.output import (
     ADDRESS,
+    JSON,
     LOST,
     RAY,
     download_bar,
@@ -36,7 +37,6 @@ data.add_typer(build, name="build")
 OUT = typer.Option(..., "--out", help="The dataset folder to write.")
 SOURCE = typer.Option(None, "--source", help="Folder with the files. Without it, they are downloaded.")
 RULES = typer.Option(None, "--rules", help="Rules that every card must keep (TOML or JSON).")
-JSON = typer.Option(False, "--json", help="Print exactly one JSON object.")
 
 
 @build.command("published")
@@ -276,10 +276,7 @@ def build_log(
 
 
 @data.command("stats")
-def stats(
-    folder: Path = typer.Argument(help="A dataset folder."),
-    as_json: bool = JSON,
-) -> None:
+def stats(folder: Path = typer.Argument(help="A dataset folder."), as_json: bool = JSON) -> None:
     """Count what a dataset folder holds."""
     from exactk.data.audit import stats as count
     from exactk.data.dataset import Dataset

@@ -18,6 +18,7 @@ import typer
 from exactk.errors import InputError
 
 # Options that several commands share.
+JSON = typer.Option(False, "--json", help="Print exactly one JSON object.")
 RAY = typer.Option(False, "--ray", help="Run on a Ray cluster (needs the extra `scale`).")
 LOST = 3  # exit status where --strict was asked for: made, but of no use (much was lost, nothing was learned)
 ADDRESS = typer.Option(

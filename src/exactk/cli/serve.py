@@ -9,7 +9,6 @@ import typer
 
 from exactk.cli import app
 from exactk.cli.output import ADDRESS, RAY, emit
-from exactk.errors import MissingExtraError
 
 
 @app.command("serve")
@@ -42,12 +41,8 @@ def serve(
     ),
 ) -> None:
     """Answer over HTTP until stopped. The studio is at /, the API at /v1, its description at /openapi.json."""
-    try:
-        from exactk.serving.run import serve as run
-    except ImportError as error:
-        raise MissingExtraError(
-            f"serving needs a package that is missing ({error}): pip install 'exactk[serve]'"
-        ) from error
+    from exactk.serving import serve as run
+
     settings: dict[str, Any] = {"dataset": dataset, "explore": explore}
     if challenger is not None:
         settings |= {"challenger": challenger, "challenger_share": share}

@@ -7,13 +7,13 @@ from typing import Any
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import emit, emit_json
+from exactk.cli.output import JSON, emit, emit_json
 
 
 @app.command("settings")
 def settings(
     preset: str | None = typer.Option(None, "--preset", help="Show only what this preset changes."),
-    as_json: bool = typer.Option(False, "--json", help="Print exactly one JSON object."),
+    as_json: bool = JSON,
 ) -> None:
     """List the settings of training, of `compare`, of the simulated world and of the service.
 
