@@ -17,7 +17,7 @@ from exactk.data.requests.request import Request
 from exactk.recommender import Recommender
 from exactk.scale.score import score
 from exactk.scale.scoring import ScoringJob
-from exactk.serving.model.decoding import RUNGS, Decoder
+from exactk.serving.model.arms import RUNGS, Decoder
 from exactk.serving.settings import Settings
 from exactk.settings.presets import PRESETS
 from serving_server import client_of

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from exactk.errors import ConfigError
 from exactk.serving.http.security import hash_key, is_known_key, new_key
-from exactk.serving.model.batching import Batcher, ClosedError, OverloadedError, UnfinishedError
+from exactk.serving.model.batching import Batcher, ClosedError, Inline, OverloadedError, UnfinishedError
 from exactk.serving.settings import CHALLENGER, CHAMPION, Settings, arm_of, key_hashes_from, read_key_hashes
 
 
@@ -273,9 +273,10 @@ def test_only_questions_of_one_group_share_a_batch_and_what_the_loop_cannot_answ
         return [each.n + 1 for each in asked]
 
     async def main() -> None:
-        batcher: Batcher[Number, int] = Batcher(
-            run, 32, 100, try_inline=lambda asked: [each.n + 1 if each.n < 3 else None for each in asked]
-        )
+        def some(asked: Sequence[Number]) -> list[int | Exception | None]:
+            return [each.n + 1 if each.n < 3 else None for each in asked]
+
+        batcher: Batcher[Number, int] = Batcher(run, 32, 100, inline=Inline(lambda _: True, some))
         asked = [batcher.enqueue(number(n, group="even" if n % 2 == 0 else "odd")) for n in range(8)]
         assert await asyncio.gather(*asked) == list(range(1, 9))
         await batcher.close()

@@ -1,6 +1,6 @@
-"""create_app: the service put together. Layers from outside: measure, gate (keys and limits), routes.
+"""create_app: the service put together, and the routes that say how it is doing: alive, ready, which model, figures.
 
-Knows the rooms of the service, and decides nothing itself.
+Layers from outside: measure, gate (keys and limits), routes. Knows the rooms of the service, decides nothing itself.
 """
 
 from __future__ import annotations
@@ -10,22 +10,31 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exactk import __version__
 from exactk.serving.http import problems
-from exactk.serving.http.openapi import document
+from exactk.serving.http.problems import RefusalError
 from exactk.serving.http.protocol import FAST_PATH, PATIENCE, FastPath, Patience
 from exactk.serving.http.security import Gate
-from exactk.serving.metrics import Measure
+from exactk.serving.http.wire import answer
+from exactk.serving.metrics import CONTENT_TYPE, Measure
 from exactk.serving.routes import cards as card_routes
+from exactk.serving.routes import schemas
 from exactk.serving.routes import solve as solve_routes
-from exactk.serving.routes import state as state_routes
+from exactk.serving.routes.schemas import Health, ModelState, described
 from exactk.serving.service import Service
 from exactk.serving.settings import Settings
 from exactk.serving.studio import routes as studio_routes
+from exactk.serving.studio import schemas as studio_schemas
 
 MEASURED = frozenset((
     "/v1/solve", "/v1/cards", "/v1/feedback", "/v1/model", "/v1/studio/view", "/healthz", "/readyz", "/metrics", "/",
@@ -68,8 +77,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.service = service
     problems.install(app)
-    for routes in (card_routes, solve_routes, state_routes, studio_routes):
-        app.include_router(routes.router)
+    for routes in (card_routes.router, solve_routes.router, router, studio_routes.router):
+        app.include_router(routes)
     app.openapi = lambda: document(app, bool(settings.key_hashes))  # type: ignore[method-assign]
     direct = {
         "/v1/cards": partial(card_routes.cards, service),
@@ -83,3 +92,70 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     # A page of another origin needs the headers that the framework's layer adds.
     fast = None if settings.cors_origins else FastPath(direct, gate, measure)
     return app
+
+
+router = APIRouter()
+
+
+@router.head("/healthz", include_in_schema=False)  # some balancers ask so
+@router.get("/healthz", summary="Alive", **described(None, Health))
+async def alive() -> Response:
+    """The process answers."""
+    return answer({"status": "alive"})
+
+
+@router.head("/readyz", include_in_schema=False)
+@router.get("/readyz", summary="Ready for requests", **described(None, Health, 503))
+async def ready(request: Request) -> Response:
+    """Ready until shutdown begins."""
+    service: Service = request.app.state.service
+    if service.closing:
+        raise RefusalError(503, "closing", "Shutting down", "this process takes no new requests")
+    return answer({"status": "ready"})
+
+
+@router.get("/v1/model", summary="Which models serve", **described(None, ModelState, 401))
+async def model(request: Request) -> Response:
+    """Versions and arms."""
+    service: Service = request.app.state.service
+    arms = [each.state() for each in service.arms.values()]
+    return answer({"exactk": __version__, "mode": "model" if arms else "solve", "arms": arms})
+
+
+@router.get(
+    "/metrics",
+    summary="For Prometheus",
+    response_class=Response,
+    responses={
+        200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    },
+)
+async def metrics(request: Request) -> Response:
+    """Latencies, batch sizes, infeasible and fallback counts, arms, the log."""
+    service: Service = request.app.state.service
+    text = await run_in_threadpool(service.metrics.exposition)
+    return Response(text, headers={"content-type": CONTENT_TYPE})
+
+
+def bodies() -> list[type[BaseModel]]:
+    """Every body that may travel."""
+    rooms = (schemas, studio_schemas, problems)
+    found = [each for room in rooms for each in vars(room).values() if isinstance(each, type)]
+    return [each for each in dict.fromkeys(found) if issubclass(each, BaseModel) and each is not BaseModel]
+
+
+def document(app: FastAPI, keyed: bool) -> dict[str, Any]:
+    """What /openapi.json answers, made once."""
+    if app.openapi_schema is not None:
+        return app.openapi_schema
+    made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    _, definitions = models_json_schema(
+        [(each, "validation") for each in bodies()], ref_template="#/components/schemas/{model}"
+    )
+    components = made.setdefault("components", {})
+    components.setdefault("schemas", {}).update(definitions.get("$defs", {}))
+    if keyed:
+        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        made["security"] = [{"key": []}]
+    app.openapi_schema = made
+    return made

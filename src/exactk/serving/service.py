@@ -25,7 +25,14 @@ from exactk.serving.log.impressions import ImpressionLog
 from exactk.serving.metrics import Metrics
 from exactk.serving.model.answering import Answer, Answerer, Question
 from exactk.serving.model.arms import Arm
-from exactk.serving.model.batching import Batcher, ClosedError, OverloadedError, Timed, UnfinishedError
+from exactk.serving.model.batching import (
+    Batcher,
+    ClosedError,
+    Inline,
+    OverloadedError,
+    Timed,
+    UnfinishedError,
+)
 from exactk.serving.model.warming import stranger_request, warm_engine
 from exactk.serving.settings import CHALLENGER, CHAMPION, Settings
 from exactk.serving.studio.sources import Sources
@@ -72,8 +79,7 @@ class Service:
             settings.max_batch,
             settings.max_waiting,
             self.metrics.batch_size.observe,
-            answerer.at_once,
-            is_light,
+            Inline(is_light, answerer.at_once),
             settings.threads,
         )
         self.jobs: Batcher[Work, Any] = Batcher(

@@ -77,7 +77,7 @@ class Settings(Section):
         if self.challenger is not None and self.model is None:
             raise ConfigError("a challenger needs a model to be compared with")
         for digest in self.key_hashes:
-            if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+            if not is_hash(digest):
                 raise ConfigError(
                     f"API key hash {digest[:8]}... is no SHA-256 in lower-case hex (64 digits); "
                     "keep hashes here, never the keys themselves"
@@ -97,6 +97,11 @@ class Settings(Section):
         return cls.from_json(os.environ.get(ENVIRONMENT, "{}"))
 
 
+def is_hash(digest: str) -> bool:
+    """Whether it may be a SHA-256 in lower-case hex."""
+    return len(digest) == 64 and not set(digest) - set("0123456789abcdef")
+
+
 def key_hashes_from(text: str, where: str) -> tuple[str, ...]:
     """Hashes out of a variable or a file: one per line or comma, `name:hash` or the hash alone, # comments.
 
@@ -108,7 +113,7 @@ def key_hashes_from(text: str, where: str) -> tuple[str, ...]:
         entry = line.split("#", 1)[0].strip()
         if entry:
             digest = entry.rpartition(":")[2].strip().lower()
-            if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+            if not is_hash(digest):
                 raise ConfigError(
                     f"{where}: an entry is no SHA-256 in hex (64 digits), as `name:hash` or `hash`"
                 )

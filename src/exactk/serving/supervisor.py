@@ -59,7 +59,7 @@ def work(config: uvicorn.Config, sockets: list[socket], pulse: Any) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches everyone at a terminal: the supervisor decides
+    )  # a terminal's Ctrl-C reaches everyone: the supervisor decides
     config.configure_logging()
     Server(config, pulse).run(sockets)
 
@@ -172,9 +172,8 @@ class Supervisor:
         if worker.process.exitcode == STARTUP_FAILURE and not self._ever_ready:
             log.error("the service cannot start: no worker was ever ready, and one has failed")
             self.has_failed = True
-        if (
-            worker.process.exitcode is not None and worker.process.exitcode >= 0
-        ):  # not killed: it failed by itself
+        # Not killed: it failed by itself.
+        if worker.process.exitcode is not None and worker.process.exitcode >= 0:
             self._failures += 1
             self._not_before = time.monotonic() + min(0.5 * 2**self._failures, LONGEST_PAUSE)
 

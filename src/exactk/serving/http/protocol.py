@@ -97,9 +97,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._without_offer = self._head_without_offer()
             return
         if len(self.pipeline) >= self._patience.pipelined:
-            raise ValueError(
-                "too many requests at once on one connection"
-            )  # the parser stops, 400 is answered
+            raise ValueError("too many requests at once on one connection")  # the parser stops: 400
         self._head_since, self._head_bytes = None, 0
         super().on_headers_complete()
 
@@ -156,12 +154,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._unread_since is not None and now - self._unread_since >= self._patience.unread_seconds:
             self.transport.abort()
         elif self._head_since is not None and now - self._head_since >= self._patience.head_seconds:
-            self._refuse(
-                408,
-                "slow",
-                "The request came too slowly",
-                f"no whole head within {self._patience.head_seconds:g} s",
-            )
+            late = f"no whole head within {self._patience.head_seconds:g} s"
+            self._refuse(408, "slow", "The request came too slowly", late)
         else:
             self._look_again()
 

@@ -69,8 +69,8 @@ def check_within_limits(found: BaseModel, settings: Settings) -> None:
     check_context(getattr(found, "context", None), settings)
 
 
-def answer(value: Any, status: int = 200) -> Response:
-    return as_response(as_json(value), status)
+def answer(value: Any) -> Response:
+    return as_response(as_json(value))
 
 
 def as_json(value: Any) -> bytes:

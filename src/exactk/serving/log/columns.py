@@ -8,7 +8,7 @@ read, is kept with the item, once for each content.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -90,11 +90,6 @@ class SeenNames:
     categories: set[str] = field(default_factory=set)
     of_requests: dict[str, bool] = field(default_factory=dict)  # whether all its values were numbers
     has_rewards: bool = False
-
-    def see(self, numbers: Iterable[str], categories: Iterable[str]) -> None:
-        """Names of candidates' columns."""
-        self.numbers.update(numbers)
-        self.categories.update(categories)
 
     def see_context(self, context: Mapping[str, Any]) -> None:
         """One request's; what is no plain value is no column."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from exactk.data.rolling import RollingCounts, Shown
@@ -94,8 +95,10 @@ class LogCounts:
 
     def _of_parquet(self, path: Path, wanted: pa.Schema, place: CountedSoFar) -> Iterator[pa.Table]:
         with pq.ParquetFile(path) as file:
-            if self._since is not None and _last_moment(file) <= self._since:
-                return
+            if self._since is not None:
+                moments = file.read(columns=["timestamp"])["timestamp"]
+                if (pc.max(moments).as_py() or 0) <= self._since:
+                    return
             held = [name for name in wanted.names if name in file.schema_arrow.names]
             first = 0
             for batch in file.iter_batches(ROWS, columns=held):
@@ -137,20 +140,6 @@ class LogCounts:
 
     def _ids(self, texts: Any) -> list[Any]:
         return [int(item) for item in texts] if self._whole_items else list(texts)
-
-
-def _last_moment(file: pq.ParquetFile) -> int:
-    """Of the rows of a journal; the end of time where the file does not say."""
-    column = file.schema_arrow.names.index("timestamp")
-    last = 0
-    for group in range(file.metadata.num_row_groups):
-        # Nested columns take several places: the one of this name is looked for.
-        chunks = (file.metadata.row_group(group).column(c) for c in range(column, file.metadata.num_columns))
-        found = next((chunk for chunk in chunks if chunk.path_in_schema == "timestamp"), None)
-        if found is None or found.statistics is None or not found.statistics.has_min_max:
-            return 2**62
-        last = max(last, int(found.statistics.max))
-    return last
 
 
 def _remember(held: dict[Any, Any], key: Any, value: Any) -> None:

@@ -64,9 +64,8 @@ class Journal:
         self._count = 0
         self._unsaid, self._quiet_until = 0, 0.0
         self._file: _File | None = None
-        self._writing = (
-            threading.Lock()
-        )  # of the open file; never held while the disk is waited for, but by `_write`
+        # Of the open file; never held while the disk is waited for, but by `_write`.
+        self._writing = threading.Lock()
         self._aside_until = 0.0
         self._shelving = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-parquet")
         self._shelving.submit(shelve_abandoned, folder, name, schema)

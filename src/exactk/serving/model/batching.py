@@ -68,11 +68,19 @@ class Waiting(Generic[Q, A]):
     timer: asyncio.TimerHandle | None = None
 
 
+@dataclass(frozen=True)
+class Inline(Generic[Q, A]):
+    """Which questions are light, and what answers them within milliseconds: None for whom it cannot."""
+
+    is_light: Callable[[Q], bool]
+    run: Callable[[Sequence[Q]], Sequence[A | Exception | None]]
+
+
 class Batcher(Generic[Q, A]):
     """Gathers questions for `run`, which answers a list of them: an answer or an exception for each.
 
-    `try_inline` answers light questions within milliseconds, None for whom it cannot. Half of the threads never take
-    patient questions, so that those who ask for seconds cannot keep out those who ask for the usual time.
+    Half of the threads never take patient questions, so that those who ask for seconds cannot keep out those who ask
+    for the usual time.
     """
 
     def __init__(
@@ -81,12 +89,11 @@ class Batcher(Generic[Q, A]):
         max_batch: int,
         max_waiting: int,
         on_batch: Callable[[int], None] = lambda _: None,
-        try_inline: Callable[[Sequence[Q]], Sequence[A | Exception | None]] | None = None,
-        is_light: Callable[[Q], bool] = lambda _: True,
+        inline: Inline[Q, A] | None = None,
         threads: int = 1,
     ) -> None:
         self._run, self._max_batch, self._max_waiting = run, max_batch, max_waiting
-        self._on_batch, self._is_light, self._try_inline = on_batch, is_light, try_inline
+        self._on_batch, self._inline = on_batch, inline
         self._light: deque[Waiting[Q, A]] = deque()
         self._queues: dict[bool, deque[Waiting[Q, A]]] = {False: deque(), True: deque()}  # by patience
         self._free = {False: threads - threads // 2, True: max(threads // 2, 1)}
@@ -112,7 +119,7 @@ class Batcher(Generic[Q, A]):
         waiting.future.add_done_callback(self._answered)
         self._unanswered += 1
         self._idle.clear()
-        if self._try_inline is not None and self._seconds < INLINE_SECONDS and self._is_light(question):
+        if self._inline is not None and self._seconds < INLINE_SECONDS and self._inline.is_light(question):
             self._light.append(waiting)
             if not self._booked:
                 self._booked = True
@@ -135,14 +142,14 @@ class Batcher(Generic[Q, A]):
 
     def _turn(self) -> None:
         """Answer a batch of light ones in the loop; then book the next turn if anyone waits."""
-        assert self._try_inline is not None
+        assert self._inline is not None
         most = min(self._max_batch, int(INLINE_SECONDS / max(self._seconds, 1e-6)) or 1)
         taken = _taken(self._light, most)
         if taken:
             started = perf_counter()
             questions = [each.question for each in taken]
             try:
-                answers = self._try_inline(questions)
+                answers = self._inline.run(questions)
             except Exception:  # the long way finds out whose fault it is, and spares the others
                 log.exception("a batch could not be answered in the event loop")
                 answers = [None] * len(taken)

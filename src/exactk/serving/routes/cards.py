@@ -17,7 +17,6 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from exactk.errors import InputError
-from exactk.serving.http.openapi import described
 from exactk.serving.http.problems import RefusalError, logged_problem_of
 from exactk.serving.http.wire import (
     Clock,
@@ -40,7 +39,15 @@ from exactk.serving.log.impressions import (
     new_request_id,
 )
 from exactk.serving.model.answering import Answer, Question
-from exactk.serving.routes.schemas import CardAnswer, CardRequest, Feedback, Kept, ManyAnswers, ManyCards
+from exactk.serving.routes.schemas import (
+    CardAnswer,
+    CardRequest,
+    Feedback,
+    Kept,
+    ManyAnswers,
+    ManyCards,
+    described,
+)
 from exactk.serving.service import Service
 from exactk.serving.settings import arm_of
 

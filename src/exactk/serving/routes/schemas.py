@@ -1,4 +1,4 @@
-"""The bodies that travel: what a request may say and what an answer says, with examples for the OpenAPI page.
+"""The bodies that travel: what a request may say and what an answer says, and how routes tell the OpenAPI page of them.
 
 Knows no route and no solver. Parsed straight from bytes by pydantic's compiled reader.
 """
@@ -17,6 +17,9 @@ from pydantic import (
     StrictStr,
     field_validator,
 )
+from starlette.responses import Response
+
+from exactk.serving.http.problems import MEDIA_TYPE
 
 MAX_CARD = 64
 LIMIT = 4096  # of any list, whatever the settings say
@@ -241,3 +244,44 @@ class ModelState(BaseModel):
     exactk: str
     mode: str
     arms: list[dict[str, Any]]
+
+
+MEANINGS = {
+    400: "Not HTTP as we know it.",
+    401: "An API key is needed.",
+    404: "There is no such thing.",
+    408: "The body came too slowly.",
+    409: "No valid card exists; `blocking` names the rules that together forbid every card.",
+    413: "Too large.",
+    422: "The body cannot be used; the detail says where and why.",
+    429: "OverloadedError; try again after the seconds in Retry-After.",
+    503: "Not now: no model, shutting down, or the log cannot be written.",
+}
+
+
+def described(
+    body: type[BaseModel] | tuple[type[BaseModel], ...] | None,
+    reply: type[BaseModel] | tuple[type[BaseModel], ...],
+    *statuses: int,
+) -> dict[str, Any]:
+    """Arguments of a route that reads its own body: the OpenAPI text is written here instead."""
+    problem = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}}
+    extra: dict[str, Any] = {}
+    if body is not None:
+        extra = {
+            "requestBody": {"required": True, "content": {"application/json": {"schema": _reference(body)}}}
+        }
+    return {
+        "response_class": Response,
+        "responses": {
+            200: {"description": "Done.", "content": {"application/json": {"schema": _reference(reply)}}},
+            **{status: {"description": MEANINGS[status], **problem} for status in statuses},
+        },
+        "openapi_extra": extra,
+    }
+
+
+def _reference(bodies: type[BaseModel] | tuple[type[BaseModel], ...]) -> dict[str, Any]:
+    listed = bodies if isinstance(bodies, tuple) else (bodies,)
+    references = [{"$ref": f"#/components/schemas/{each.__name__}"} for each in listed]
+    return references[0] if len(references) == 1 else {"anyOf": references}

@@ -22,7 +22,6 @@ from exactk.problem.exact import cliques
 from exactk.problem.given import GivenRequests
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card, broken_preferences, solve
-from exactk.serving.http.openapi import described
 from exactk.serving.http.wire import (
     Clock,
     as_json,
@@ -33,7 +32,7 @@ from exactk.serving.http.wire import (
     frame_of,
     parsed,
 )
-from exactk.serving.routes.schemas import SolveAnswer, SolveRequest
+from exactk.serving.routes.schemas import SolveAnswer, SolveRequest, described
 from exactk.serving.service import Service, Work
 
 router = APIRouter()

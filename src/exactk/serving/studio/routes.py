@@ -6,8 +6,7 @@ Knows no engine. Files come from the package alone: a path in a request is looke
 from __future__ import annotations
 
 from functools import cache, partial
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
@@ -15,11 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from exactk.errors import InputError
-from exactk.serving.http.openapi import described
 from exactk.serving.http.problems import RefusalError
 from exactk.serving.http.wire import Clock, answer, check_size, read
+from exactk.serving.routes.schemas import described
 from exactk.serving.service import Service, Work
-from exactk.serving.studio.model import story
 from exactk.serving.studio.schemas import (
     ModelStory,
     Pasted,
@@ -29,27 +27,19 @@ from exactk.serving.studio.schemas import (
     View,
     ViewRequest,
 )
-from exactk.serving.studio.view import view
+from exactk.serving.studio.view import story, view
 
 router = APIRouter()
 
-KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 @cache
 def static_files() -> dict[str, tuple[bytes, str]]:
     """Every file of the page, by its path below /studio/."""
-    found: dict[str, tuple[bytes, str]] = {}
-
-    def walk(folder: Traversable, before: str) -> None:
-        for entry in folder.iterdir():
-            if entry.is_dir():
-                walk(entry, f"{before}{entry.name}/")
-            elif (kind := KINDS.get(entry.name.rpartition(".")[2])) is not None:
-                found[before + entry.name] = (entry.read_bytes(), kind)
-
-    walk(files("exactk.serving.studio").joinpath("static"), "")
-    return found
+    root = Path(__file__).with_name("static")
+    files = [path for path in root.rglob("*") if path.suffix in KINDS]
+    return {path.relative_to(root).as_posix(): (path.read_bytes(), KINDS[path.suffix]) for path in files}
 
 
 @router.get("/", include_in_schema=False)

@@ -9,7 +9,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
-from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ class Sources:
             "examples": ("Examples", examples),
         }
         if dataset is not None:
-            self._makers["dataset"] = (dataset.name or "Dataset", DatasetRequests(dataset).requests)
+            self._makers["dataset"] = (dataset.name or "Dataset", lambda: DatasetRequests(dataset).requests())
         self._kept: dict[str, list[dict[str, Any]]] = {}
 
     def names(self) -> list[dict[str, Any]]:
@@ -81,15 +80,8 @@ class DatasetRequests:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @cached_property
-    def _data(self) -> Dataset:
-        return Dataset.open(self.folder)
-
-    @cached_property
-    def _items(self) -> dict[Any, dict[str, Any]]:
-        return {row["item_id"]: _plain(row) for row in self._data.items.to_pylist()}
+        self._data = Dataset.open(folder)
+        self._items = {row["item_id"]: _plain(row) for row in self._data.items.to_pylist()}
 
     def requests(self) -> list[dict[str, Any]]:
         """Each with its candidates' columns, the data's rules, and what was shown and clicked."""

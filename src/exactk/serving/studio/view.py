@@ -1,4 +1,5 @@
-"""Everything the page shows about one request: its columns and rules, graph, cards of several methods, reasons.
+"""Everything the page shows: of one request its columns and rules, graph, cards of several methods, reasons; and the
+model's own story.
 
 Knows who works out each part, and how much of the time each may take; values are sums of scores and pair scores of
 the chosen items, less what broken preferences cost.
@@ -6,7 +7,10 @@ the chosen items, less what broken preferences cost.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +26,15 @@ from exactk.serving.http.problems import problem_of
 from exactk.serving.http.wire import constraints_of, request_of
 from exactk.serving.model.arms import Arm
 from exactk.serving.routes.solve import weights_of
-from exactk.serving.studio.model import policy_card, weights
-from exactk.serving.studio.scene import Scene, Weights, best_card, methods, scene_of
+from exactk.serving.studio.scene import (
+    Scene,
+    Weights,
+    best_card,
+    methods,
+    policy_card,
+    scene_of,
+    weights_by,
+)
 from exactk.serving.studio.schemas import ViewRequest
 from exactk.serving.studio.why import reasons, rule_states
 
@@ -35,7 +46,7 @@ def view(champion: Arm | None, asked: ViewRequest, ends: float) -> dict[str, Any
     on = constraints_of([switch.rule for switch in asked.constraints if switch.on])
     k = max(min(asked.k, len(asked.items) - len(asked.exclude)), 1)
     request = request_of(asked, asked.items, k)
-    weighed = weights(model, request) if model is not None else _given(asked)
+    weighed = weights_by(model, request) if model is not None else _given(asked)
     scene = scene_of(asked.items, weighed, on, k, (asked.include, asked.exclude), deadline)
     best = best_card(scene, deadline)
     policy = None
@@ -170,3 +181,57 @@ def _lacking(builder: RequestBuilder, sent: Sequence[str], context: Mapping[str,
         *(name for name in wanted if name not in sent and logged_as.get(name) not in sent),
         *(name for name in fitted.columns.context.names if name not in context),
     ]
+
+
+SKIPPED = {"step", "steps", "epoch", "seconds", "samples_per_second", "learning_rate"}
+MAX_CURVES = 6
+
+
+def story(arm: Arm) -> dict[str, Any]:
+    """Facts, curves and table of the model that serves now."""
+    state = arm.state()
+    rules = arm.loaded.recommender.fitted.constraints.names
+    facts = {
+        "model": state["kind"].replace("_", " "),
+        "version": state["version"],
+        "items on a card": state["card_size"],
+        "users known": state["users"],
+        "items known": state["items"],
+        "rules": "; ".join(rules) or "none",
+        "serving since": state["since"],
+    }
+    history = list(arm.loaded.recommender.history)
+    return {"facts": facts, "curves": curves(history), "comparison": comparison(arm.folder)}
+
+
+def curves(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One line per task, event and figure that was reported at least twice."""
+    lines: dict[str, list[float]] = {}
+    for row in history:
+        for name, value in row.items():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if name in SKIPPED or not number or not math.isfinite(value):
+                continue
+            when = {"train": "in training", "valid": "on validation"}.get(str(row.get("event")), "")
+            title = f"{row.get('task', 'model')}: {name.replace('_', ' ')} {when}".strip()
+            lines.setdefault(title, []).append(float(value))
+    long = [{"name": name, "values": values[-200:]} for name, values in lines.items() if len(values) > 1]
+    return sorted(long, key=lambda line: "validation" not in line["name"])[:MAX_CURVES]
+
+
+def comparison(folder: Path) -> dict[str, Any] | None:
+    """The table of `comparison.json` beside the model, in the shape of every report: rows of named figures."""
+    try:
+        rows = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["rows"]
+        columns = list(dict.fromkeys(name for row in rows for name in row))[:10]
+        cells = [[_cell(row.get(name)) for name in columns] for row in rows[:40]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # there is none, or it is of another make: the model serves all the same
+    ours = next((i for i, row in enumerate(cells) if row and "exactk" in str(row[0]).lower()), -1)
+    return {"columns": columns, "rows": cells, "ours": ours}
+
+
+def _cell(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return json.dumps(value)
