@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exactk.problem.exact import cliques
+from exactk.problem.exact.cliques import naive_node_weight, safe_node_weight
 from exactk.problem.graph import Requests, complete_graph, is_valid_card
-from exactk.problem.greedy import naive_node_weight, safe_node_weight
 from exactk.problem.ties import tie_keys
 
 

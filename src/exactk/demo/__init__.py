@@ -19,9 +19,9 @@ from exactk.data.dataset import Dataset
 from exactk.data.world import World, world
 from exactk.evaluation.judging import TrueValues
 from exactk.problem.brief import card_worth
+from exactk.problem.exact.cliques import naive_node_weight
 from exactk.problem.given import GivenRequests
 from exactk.problem.graph import is_valid_card
-from exactk.problem.greedy import naive_node_weight
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card, solve
 from exactk.problem.solving_file import ScoredRequest, pair_matrix

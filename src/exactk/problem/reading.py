@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 else:
     Scores = ScoresOfMany = CardSize = Matrix = Matrices = Rules = Ids = RelaxOrder = Any
 
+MOST_CARDS = 10_000  # of one request
+
 
 class SolveOptions(TypedDict, total=False):
     """Options of `solve` that do not change the type of its answer."""
@@ -315,3 +317,39 @@ def _for_all(ids: list[Any], word: str, asked: CandidateTable) -> list[list[Any]
         if not isinstance(item, Hashable) or not any(item in own for own in held):
             raise InputError(f"{word}d item {shown(item)} is among the candidates of no request")
     return [[item for item in ids if item in own] for own in held]
+
+
+def card_sizes(k: Any, num_requests: int) -> np.ndarray:
+    """k for each request; whether the numbers make sense is checked with the candidates."""
+    try:
+        sizes = np.asarray(k)
+    except ValueError:
+        sizes = np.empty(0, object)
+    if sizes.ndim > 1 or sizes.dtype.kind not in "iu":
+        raise InputError(f"k must be a whole number (or one for each request), got {k!r:.80}")
+    if sizes.ndim == 1 and len(sizes) != num_requests:
+        raise InputError(f"got {len(sizes)} card sizes k for {num_requests} requests")
+    return np.broadcast_to(sizes, num_requests)
+
+
+def card_count(n: Any) -> int:
+    """How many cards of each request."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= MOST_CARDS:
+        raise InputError(
+            f"n, the number of cards, must be a whole number from 1 to {MOST_CARDS:,}, got {n!r}"
+        )
+    return int(n)
+
+
+def seconds_of(time_limit: Any) -> float | None:
+    """A time limit; None: there is none."""
+    if time_limit is None:
+        return None
+    if isinstance(time_limit, bool) or not isinstance(time_limit, int | float) or not time_limit > 0:
+        raise InputError(f"time_limit must be a number of seconds above 0, got {time_limit!r}")
+    return float(time_limit)
+
+
+def relax_order(relax: Any) -> tuple[Any, ...]:
+    """The rules that may be let go; one alone may stand without a list."""
+    return tuple(relax) if isinstance(relax, list | tuple) else (relax,)

@@ -28,11 +28,15 @@ from exactk.problem.reading import (
     Scores,
     ScoresOfMany,
     SolveOptions,
+    card_count,
+    card_sizes,
     check_scores,
     checked_pair_scores,
     matrices,
     padded,
     read,
+    relax_order,
+    seconds_of,
     wishes_of,
 )
 from exactk.problem.rules import explain as explaining
@@ -44,7 +48,6 @@ from exactk.problem.rules.rule_set import Constraints
 from exactk.problem.rules.sheet import CardRules, RuleSheet, best_under_card_rules
 
 PAIRS_AT_ONCE = 2**23  # a batch is solved in parts, so that its padded pair scores stay below 64 MiB
-MOST_CARDS = 10_000  # of one request
 
 
 class Broken(NamedTuple):
@@ -262,7 +265,7 @@ def solve(
     infeasible:  "return" puts the InfeasibleError (or OutOfTimeError) in the place of the card instead of raising it.
                  In a batch it does so with the InputError of a bad request, too, and the others get their cards
     """
-    limit = _limit(time_limit)
+    limit = seconds_of(time_limit)
     rules = Constraints.of(constraints)
     if infeasible not in ("raise", "return"):
         raise ConfigError(f'infeasible must be "raise" or "return", got {infeasible!r}')
@@ -270,17 +273,17 @@ def solve(
     asked = read(scores, items, None if sees_everything else rules.fields)
     job = Job(
         asked=asked,
-        sizes=_sizes(k, len(asked)),
+        sizes=card_sizes(k, len(asked)),
         rules=rules,
         pairs=matrices(pair_scores, "pair_scores", asked),
         graphs=matrices(allowed, "allowed", asked),
         include=wishes_of(include, "include", asked),
         exclude=wishes_of(exclude, "exclude", asked),
-        relax=_order(relax),
+        relax=relax_order(relax),
         explain=bool(explain),
         time_limit=limit,
         deadline=Deadline.after(None if limit is None else limit * len(asked)),
-        n=_count(n),
+        n=card_count(n),
         infeasible=infeasible,
     )
     at_once = max(1, PAIRS_AT_ONCE // asked.rows.shape[1] ** 2)
@@ -445,37 +448,3 @@ def _unsettled(rules: Constraints) -> str:
         f"none of the best cards that could be asked about keeps {names}; give it more time, "
         "or say it with rules the engine can look into"
     )
-
-
-def _sizes(k: Any, num_requests: int) -> np.ndarray:
-    """k for each request; whether the numbers make sense is checked with the candidates."""
-    try:
-        sizes = np.asarray(k)
-    except ValueError:
-        sizes = np.empty(0, object)
-    if sizes.ndim > 1 or sizes.dtype.kind not in "iu":
-        raise InputError(f"k must be a whole number (or one for each request), got {k!r:.80}")
-    if sizes.ndim == 1 and len(sizes) != num_requests:
-        raise InputError(f"got {len(sizes)} card sizes k for {num_requests} requests")
-    return np.broadcast_to(sizes, num_requests)
-
-
-def _count(n: Any) -> int:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= MOST_CARDS:
-        raise InputError(
-            f"n, the number of cards, must be a whole number from 1 to {MOST_CARDS:,}, got {n!r}"
-        )
-    return int(n)
-
-
-def _limit(time_limit: Any) -> float | None:
-    if time_limit is None:
-        return None
-    if isinstance(time_limit, bool) or not isinstance(time_limit, int | float) or not time_limit > 0:
-        raise InputError(f"time_limit must be a number of seconds above 0, got {time_limit!r}")
-    return float(time_limit)
-
-
-def _order(relax: Any) -> tuple[Any, ...]:
-    """The rules that may be let go; one alone may stand without a list."""
-    return tuple(relax) if isinstance(relax, list | tuple) else (relax,)

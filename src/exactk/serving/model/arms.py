@@ -36,7 +36,7 @@ from exactk.errors import ExactKError
 from exactk.model_folder import TrainedModel
 from exactk.problem.batch import Batch, in_tie_order, moved_positions
 from exactk.problem.exact import cliques
-from exactk.problem.greedy import safe_node_weight
+from exactk.problem.exact.cliques import safe_node_weight
 from exactk.recommender import Recommender
 from exactk.serving.log.columns import SentNames
 from exactk.serving.log.counting import LogCounts

@@ -24,10 +24,9 @@ from exactk.engine.network import log_softmax
 from exactk.problem.batch import Batch
 from exactk.problem.brief import card_worth
 from exactk.problem.deadline import ENDLESS, Deadline
-from exactk.problem.exact.cliques import Solutions, arranged, best
+from exactk.problem.exact.cliques import Solutions, arranged, best, naive_node_weight
 from exactk.problem.given import GivenRequests
 from exactk.problem.graph import Requests, is_valid_card
-from exactk.problem.greedy import naive_node_weight
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.rules.sheet import Demand, RuleSheet
 from exactk.problem.solving import broken_preferences
