@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from exactk.atomic import atomic_file, atomic_folder, write_text
+from exactk.atomic import atomic_file, atomic_folder, check_place, write_text
 from exactk.data.dataset import Dataset
 from exactk.errors import DataError
 from exactk.learning import optimiser
@@ -97,3 +97,24 @@ def test_an_index_that_may_not_be_read_is_built_elsewhere(
     monkeypatch.setenv("XDG_CACHE_HOME", refused)
     with pytest.raises(DataError, match="no place to keep the index .*Permission denied"):
         Dataset.open(tmp_path / "log")
+
+
+def test_what_is_no_file_or_no_folder_is_never_replaced(tmp_path: Path) -> None:
+    """As root, a rename over /dev/null would leave the machine without it."""
+    pipe, file, folder = tmp_path / "pipe", tmp_path / "file", tmp_path / "folder"
+    os.mkfifo(pipe)
+    file.write_text("kept")
+    folder.mkdir()
+    for place in (pipe, folder):
+        with pytest.raises(DataError, match="is no file, and will not be overwritten"):
+            write_text(place, "text")
+    for place in (pipe, file):
+        with (
+            pytest.raises(DataError, match="is no folder, and will not be overwritten"),
+            atomic_folder(place),
+        ):
+            pass
+    assert (pipe.is_fifo(), file.read_text(), folder.is_dir()) == (True, "kept", True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "pipe"]
+    with pytest.raises(DataError, match="/dev/stdout is no file"):  # also where a file stands behind it
+        check_place(Path("/dev/stdout"), "file", fits=True)

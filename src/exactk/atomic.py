@@ -30,6 +30,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
     """
     target = Path(path)
     _make_parent(target)
+    check_place(target, "file", target.is_file())
     draft = target.with_name(f".{target.name}.{os.getpid()}.writing")
     try:
         draft.touch()
@@ -56,6 +57,7 @@ def atomic_folder(path: Path | str) -> Iterator[Path]:
     """Yield an empty folder to fill; on success it takes the place of `path`, on any failure `path` is untouched."""
     target = Path(path).absolute()
     _make_parent(target)
+    check_place(target, "folder", target.is_dir())
     draft = draft_folder(target)
     try:
         yield draft
@@ -88,6 +90,12 @@ def _make_parent(target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise failed(target, error) from error
+
+
+def check_place(target: Path, kind: str, fits: bool) -> None:
+    """Refuse a place where something else stands: root may rename a file over /dev/null, and then it is gone."""
+    if target.absolute().parent == Path("/dev") or (target.exists() and not fits):
+        raise DataError(f"{target} is no {kind}, and will not be overwritten")
 
 
 def share(folder: Path) -> None:

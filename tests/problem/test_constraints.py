@@ -320,6 +320,8 @@ def test_a_rules_file_as_a_person_writes_it(tmp_path: Path) -> None:
         '[[rule]]\ntype = "at_most"\nfield = "brand"\nm = 2\n'
     )
     assert load_rules(file) == TitleDistance(0.5) & AtMost("brand", 2)
+    file.write_text(file.read_text(), encoding="utf-8-sig")  # as editors on Windows do
+    assert load_rules(file) == TitleDistance(0.5) & AtMost("brand", 2)
 
 
 def test_every_example_of_the_rules_page_is_read_and_no_rule_is_left_out(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def preset(name: str) -> Config:
 def read_settings(path: Path | str) -> Config:
     """Settings from a TOML file; `preset = "..."` at its top says what the rest changes."""
     try:
-        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read settings from {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -176,7 +176,7 @@ class Columns:
     def load(cls, path: Path | str) -> Columns:
         """Read a columns file."""
         try:
-            described = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            described = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{path} does not read as TOML: {error}") from error
         return cls.from_dict(described, str(path))

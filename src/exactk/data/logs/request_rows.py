@@ -148,10 +148,9 @@ class RequestReader:
             *(name for name in SENT_MEASURES if name in self.asked.columns.roles),
         )
         for ours, theirs in self.mapping.items():
-            if ours not in (*LISTS, *ROWS, *SENT_MEASURES):
-                raise InputError(
-                    f"there is no column {ours!r} to map{nearest(ours, (*LISTS, *ROWS, *SENT_MEASURES))}"
-                )
+            known = {*LISTS, *ROWS, *SENT_MEASURES}
+            if ours not in known:
+                raise InputError(f"there is no column {ours!r} to map{nearest(ours, sorted(known))}")
             refuse_absent(theirs, table, self.source, f" to be read as {ours!r}")
         used = {ours: theirs for ours in layout if (theirs := self._theirs(ours, names)) in names}
         if "candidates" not in used and "item_id" not in used and self._candidates is None:

@@ -347,7 +347,7 @@ def load_rules(path: str | os.PathLike[str]) -> Constraints:
     file = Path(path)
     parse: Callable[[str], Any] = _format(file, tomllib.loads, json.loads)
     try:
-        written = parse(file.read_text(encoding="utf-8"))
+        written = parse(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read the rules in {file}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
