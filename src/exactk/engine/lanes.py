@@ -50,34 +50,28 @@ def _constant(value: float) -> ir.Constant:
     return ir.Constant(_VECTOR, [ir.Constant(_FLOAT, value)] * LANES)
 
 
-@no_type_check
 def _address(context, builder, array_type, array, index):
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [index])
 
 
-@no_type_check
 def _spread(builder, scalar):
     one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(one, one, ir.Constant(_INTEGERS, [0] * LANES))
 
 
-@no_type_check
 def _larger(builder, a, b):
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-@no_type_check
 def _smaller(builder, a, b):
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
-@no_type_check
 def _where_positive(builder, a, b):
     return builder.select(builder.fcmp_ordered(">", b, _constant(0.0)), a, _constant(0.0))
 
 
-@no_type_check
 def _multiply_add(builder, a, b, c):
     return builder.fadd(builder.fmul(a, b, flags=_FUSED), c, flags=_FUSED)
 
@@ -130,7 +124,6 @@ def spread(typing_context, value):
     return lanes(types.float32), code
 
 
-@no_type_check
 def _folded(builder, value, build):
     """All lanes into one, in four halvings."""
     for half in (8, 4, 2, 1):
@@ -139,7 +132,6 @@ def _folded(builder, value, build):
     return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
 
 
-@no_type_check
 def _exponential(builder, x):
     """e^x = 2^n e^r with n whole and |r| <= ln 2 / 2; the polynomial is Moshier's (Cephes), good to a bit or two."""
     x = _larger(builder, _smaller(builder, x, _constant(88.0)), _constant(-80.0))
@@ -156,7 +148,6 @@ def _exponential(builder, x):
     return builder.bitcast(builder.add(builder.bitcast(p, _INTEGERS), exponent), _VECTOR)
 
 
-@no_type_check
 def _power_of_two(builder, x):
     """2^x = 2^n 2^f with n whole and |f| <= 1/2; the polynomial, by Lawson's method, is off by 8 in 10^8."""
     x = _larger(builder, x, _constant(-126.0))
@@ -170,21 +161,18 @@ def _power_of_two(builder, x):
     return builder.bitcast(builder.add(builder.bitcast(p, _INTEGERS), exponent), _VECTOR)
 
 
-@no_type_check
 def _sigmoid(builder, x):
     one = _constant(1.0)
     raised = _exponential(builder, builder.fsub(_constant(0.0), x))
     return builder.fdiv(one, builder.fadd(one, raised))
 
 
-@no_type_check
 def _hyperbolic_tangent(builder, x):
     """1 - 2 / (1 + e^2x)."""
     one, raised = _constant(1.0), _exponential(builder, builder.fadd(x, x))
     return builder.fsub(one, builder.fdiv(_constant(2.0), builder.fadd(one, raised)))
 
 
-@no_type_check
 def _of_lanes(name, count, build, result=lanes):
     """An intrinsic of so many vectors, built by `build(builder, *vectors)`."""
 
@@ -215,7 +203,6 @@ sigmoid = _of_lanes("sigmoid", 1, _sigmoid)
 hyperbolic_tangent = _of_lanes("hyperbolic_tangent", 1, _hyperbolic_tangent)
 
 
-@no_type_check
 def _sixteen(context, builder, address, index, step, shrinks):
     """Sixteen rows, each `step` behind the one before; with `shrinks` that is one less each time."""
     rows, one = [], context.get_constant(types.int64, 1)
@@ -226,7 +213,6 @@ def _sixteen(context, builder, address, index, step, shrinks):
     return rows
 
 
-@no_type_check
 def _turned(builder, rows):
     """Rows to columns: for each bit of a place, what is exchanged is that bit of the row and that of the lane."""
     for bit in (1, 2, 4, 8):
@@ -239,7 +225,6 @@ def _turned(builder, rows):
     return rows
 
 
-@no_type_check
 def _stored(context, builder, address, index, step, rows):
     for row in rows:
         builder.store(row, builder.bitcast(address(index), _VECTOR.as_pointer()), align=4)
@@ -247,7 +232,6 @@ def _stored(context, builder, address, index, step, rows):
     return context.get_dummy_value()
 
 
-@no_type_check
 def _of_blocks(name, shrinks, build):
     """An intrinsic from sixteen rows of one place to sixteen of another: (array, from, its step, to, its step)."""
 
@@ -264,7 +248,6 @@ def _of_blocks(name, shrinks, build):
     return intrinsic(typed)
 
 
-@no_type_check
 def _mirrored(builder, rows):
     """What lies above the diagonal also below it, and 0 on it."""
     truth, turned, whole = ir.IntType(1), _turned(builder, list(rows)), []
