@@ -34,8 +34,7 @@ def table_of(items: Any, fields: Sequence[str] | None, score_column: str | None)
         and not isinstance(items, str)
         and all(isinstance(row, Mapping) for row in items)
     ):
-        known = dict.fromkeys(field for row in items for field in row)
-        items = {field: [row.get(field) for row in items] for field in known}
+        items = columns_of_rows(items)
     if isinstance(items, Mapping):
         names, column = list(items), items.__getitem__
     else:
@@ -58,6 +57,12 @@ def table_of(items: Any, fields: Sequence[str] | None, score_column: str | None)
             raise InputError(f'the items have no field "{field}"{nearest(field, names)}')
     also = [field for field in ("item_id", "request_id") if field in names]
     return {field: array_of(column(field)) for field in dict.fromkeys([*also, *wanted])}
+
+
+def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """What any row names, None in those that do not."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _series(series: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from exactk.errors import DataError, ExactKError, InputError, place_of, without_place
+from exactk.problem.given import columns_of_rows
 from exactk.problem.row_files import scored_rows
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card, solve
@@ -169,7 +170,7 @@ def _grouped(
         if "items" in first:
             yield _from_nested(where, request_id, first, score)
         else:
-            columns = _columns([row for _, row in listed])
+            columns = columns_of_rows([row for _, row in listed])
             columns.pop("request_id", None)
             yield ScoredRequest(request_id, _checked(columns, where, score), where)
 
@@ -198,14 +199,8 @@ def _from_nested(where: str, request_id: Any, row: Mapping[str, Any], score: str
     for key in ("pair_scores", "include", "exclude"):
         if not isinstance(row.get(key, []), list):
             raise DataError(f"{where}: {key} must be a list, got {row[key]!r}")
-    request = ScoredRequest(request_id, _checked(_columns(items), where, score), where)
+    request = ScoredRequest(request_id, _checked(columns_of_rows(items), where, score), where)
     return replace(request, **{key: row[key] for key in REQUEST_KEYS[2:] if row.get(key) is not None})
-
-
-def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """What any row names, None in those that do not."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _checked(columns: dict[str, list[Any]], where: str, score: str) -> dict[str, list[Any]]:
