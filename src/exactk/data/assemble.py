@@ -5,7 +5,8 @@ Knows no files; every function is a thin annotated door to one loop.
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int8, Int32, Int64, UInt8
@@ -35,6 +36,12 @@ class Placed(NamedTuple):
     clicked: Int32[np.ndarray, "R"]
     fault: Int8[np.ndarray, "R"]
     culprit: Int64[np.ndarray, "R"]
+
+    def faults(self, ids: Mapping[str, Any]) -> Iterator[tuple[int, str, str, Any]]:
+        """Row, column, text and id of every fault, of the ids of each column end to end."""
+        for row in np.flatnonzero(self.fault).tolist():
+            column, text = FAULTS[int(self.fault[row])]
+            yield row, column, text, ids[column][int(self.culprit[row])].as_py()
 
 
 def card_positions(

@@ -6,7 +6,6 @@ know no split, and stand beside the paper's table where the data is the paper's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -116,11 +115,6 @@ def _mixed(value: UInt64[np.ndarray, "R"]) -> UInt64[np.ndarray, "R"]:
     return out
 
 
-Block = tuple[
-    Int64[np.ndarray, "B"], Int64[np.ndarray, "B N"], Int64[np.ndarray, "B K"], Int64[np.ndarray, "B"]
-]
-
-
 def audit(dataset: Dataset, by: Method | None = None, seed: int = 0, limit: int = 20_000) -> dict[str, Any]:
     """Measure leakage, popularity, labels, validity and propensities; at most `limit` test requests are probed.
 
@@ -191,8 +185,12 @@ def _probes(history: Dataset, probed: Dataset) -> dict[str, Any]:
     seen: list[np.ndarray] = []
     clicks: list[np.ndarray] = []
     mechanical: list[np.ndarray] = []
-    for user, item, card, click in _requests(probed):
-        times = counts.times_seen(user, item)
+    index = probed.folder.index
+    for rows, item in candidates_of(probed, PROBED):
+        longest = int((index.card_start[rows + 1] - index.card_start[rows]).max())
+        card = padded(rows, index.card_start, index.card, longest)
+        click = index.clicked_position[rows].astype(np.int64)
+        times = counts.times_seen(index.user[rows].astype(np.int64), item)
         shown = (card >= 0).sum(axis=1)
         size = np.where(shown > 0, shown, np.minimum(probed.meta.K or 0, (item >= 0).sum(axis=1)))
         for name, score in (
@@ -225,19 +223,6 @@ def _random_companions(
     K=4, N=20, P=0.468: (0.468 + 3.532 * 3/19) / 4 = 0.256.
     """
     return np.asarray((precision + (K - precision) * (K - 1) / np.maximum(N - 1, 1)) / K)
-
-
-def _requests(view: Dataset) -> Iterator[Block]:
-    """User rows, item rows (-1 padded), card positions and clicked position, a block at a time."""
-    index = view.folder.index
-    for rows, item in candidates_of(view, PROBED):
-        longest = int((index.card_start[rows + 1] - index.card_start[rows]).max())
-        yield (
-            index.user[rows].astype(np.int64),
-            item,
-            padded(rows, index.card_start, index.card, longest),
-            index.clicked_position[rows].astype(np.int64),
-        )
 
 
 def _mean(blocks: list[np.ndarray]) -> float | None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Int64
 
-from exactk.data.assemble import FAULTS, ItemLists, card_positions
+from exactk.data.assemble import ItemLists, card_positions
 from exactk.data.columns import NO_USER, bare_name, is_of_candidates
 from exactk.data.table import (
     SPLITS,
@@ -290,9 +290,7 @@ def _card_problems(table: pa.Table) -> Iterator[Problem]:
     lists = ItemLists(numbered[0], counts), ItemLists(numbered[1], sizes)
     placed = card_positions(*lists, numbered[2], scratch, 0)
     flat = {"candidates": ids, "card": cards, "clicked_item": click}
-    for row in np.flatnonzero(placed.fault).tolist():
-        column, text = FAULTS[int(placed.fault[row])]
-        item = flat[column][int(placed.culprit[row])].as_py()
+    for row, column, text, item in placed.faults(flat):
         yield Problem(row, column, text.replace("{item!r} ", ""), item)
 
 

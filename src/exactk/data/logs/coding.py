@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Float32, Float64, Int8, Int32, Int64, UInt8
 
-from exactk.data.assemble import FAULTS, ItemLists, card_positions, list_positions
+from exactk.data.assemble import ItemLists, card_positions, list_positions
 from exactk.data.columns import Columns
 from exactk.data.columns.codes import CategoryCoder, category_texts
 from exactk.data.table import FILES, SPLITS, RowLookup, combine, flags_in, flatten, owners, packed_size
@@ -53,11 +53,9 @@ class Coder:
         )
         lists = ItemLists(candidates, num_candidates), ItemLists(card, card_sizes)
         placed = card_positions(*lists, click, self._scratch, self.row)
-        if placed.fault.any():
-            row = int((placed.fault > 0).argmax())
-            flat = {"candidates": ids, "card": cards, "clicked_item": clicked_item}
-            column, text = FAULTS[int(placed.fault[row])]
-            raise self._error(row, column, text.format(item=flat[column][int(placed.culprit[row])].as_py()))
+        flat = {"candidates": ids, "card": cards, "clicked_item": clicked_item}
+        for row, column, text, item in placed.faults(flat):
+            raise self._error(row, column, text.format(item=item))
         clicked = flags_in(self._or_null(table, "clicked", pa.bool_()))
         self._refuse(
             "clicked_item", named & ~clicked, lambda _: "an item is named though nothing was clicked"

@@ -7,6 +7,7 @@ from typing import NamedTuple, no_type_check
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Bool, Int64, UInt8
 
 from exactk.data.world.recipe import NUM_BRANDS, THEMES, Goods, Items, stream
@@ -38,29 +39,24 @@ class Titles(NamedTuple):
 
 
 def titles_of(items: Goods, seed: int) -> Titles:
-    """brand, look, theme, noun, claim; one listing in five turns the words round, so near-duplicates escape."""
-    brands = brand_names(seed)
-    words = [*brands, *_LOOKS, *THEMES, *_NOUNS, *_CLAIMS, ""]
-    firsts = np.cumsum([0, len(brands), len(_LOOKS), len(THEMES), len(_NOUNS), len(_CLAIMS)])
-    brand, look, theme, noun, claim, nothing = (int(first) for first in firsts)
-    product, claim_draw, order_draw = items.words.T
-    parts = np.stack(
-        [
-            brand + items.brand,
-            look + product % len(_LOOKS),
-            np.where(items.theme >= 0, theme + items.theme.astype(np.int64), nothing),
-            noun + items.category.astype(np.int64),
-            claim + claim_draw % len(_CLAIMS),
-        ],
-        axis=1,
+    """brand, look, theme, noun, claim; one listing in six turns the words round, so near-duplicates escape."""
+    product, claim, order = items.words.T
+    words = [
+        pa.array(brand_names(seed)).take(pa.array(items.brand)),
+        pa.array(_LOOKS).take(pa.array(product % len(_LOOKS))),
+        pa.array(THEMES).take(pa.array(items.theme, mask=items.theme < 0)),
+        pa.array(_NOUNS).take(pa.array(items.category)),
+        pa.array(_CLAIMS).take(pa.array(claim % len(_CLAIMS))),
+    ]
+    straight, turned = (
+        pc.binary_join_element_wise(*some, " ", null_handling="skip") for some in (words, words[::-1])
     )
-    turned = order_draw % 6 == 0
-    parts[turned] = parts[turned][:, [4, 3, 2, 1, 0]]
-    table = np.zeros((len(words), WIDTH), np.uint8)
-    for row, word in enumerate(words):
-        table[row, : len(word)] = np.frombuffer(word.encode(), np.uint8)
-    text, length = np.zeros((len(parts), WIDTH), np.uint8), np.zeros(len(parts), np.int64)
-    _compose(parts, table, np.array([len(word) for word in words]), text, length)
+    spelled = pc.if_else(pa.array(order % 6 == 0), turned, straight)
+    length = np.asarray(pc.binary_length(spelled), np.int64)
+    text = np.zeros((len(length), WIDTH), np.uint8)
+    text[np.arange(WIDTH) < length[:, None]] = np.frombuffer(
+        spelled.buffers()[2], np.uint8, int(length.sum())
+    )
     return Titles(text, length)
 
 
@@ -100,23 +96,6 @@ def brand_names(seed: int) -> list[str]:
         syllables = rng.integers(0, [12, 5], size=(int(rng.integers(2, 4)), 2))
         names["".join("bdfklmnprstv"[c] + "aeiou"[v] for c, v in syllables) + "nrx"[rng.integers(3)]] = None
     return list(names)
-
-
-@compiled
-@no_type_check
-def _compose(parts, table, lengths, text, length):
-    for i in range(len(parts)):
-        end = 0
-        for word in parts[i]:
-            if lengths[word] == 0:
-                continue
-            if end > 0:
-                text[i, end] = 32
-                end += 1
-            for c in range(lengths[word]):
-                text[i, end] = table[word, c]
-                end += 1
-        length[i] = end
 
 
 @compiled
