@@ -112,8 +112,8 @@ def build_world(
 
     with progress_bar("building the world", impressions) as progress:
         built = built_world(
-            users, items, impressions, strength, theme, k, n, click_rate,
-            seed=seed, path=out, workers=workers, progress=lambda done, _: progress(done),
+            out, workers, lambda done, _: progress(done), users=users, items=items, impressions=impressions,
+            strength=strength, theme=theme, k=k, n=n, click_rate=click_rate, seed=seed,
         )  # fmt: skip
     _say_built(built, as_json)
 

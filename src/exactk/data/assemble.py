@@ -1,16 +1,17 @@
 """The compiled loops between flat arrays and padded ones: gathering lists, features and graphs row by row.
 
-Knows no files; every function is a thin annotated door to one loop.
+Knows no files. Where shapes want saying, a thin annotated door stands before a loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, no_type_check
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int8, Int32, Int64, UInt8
-from numba import njit
+
+from exactk.problem.compiling import compiled
 
 FAULTS = {
     1: ("candidates", "the item {item!r} stands there twice"),
@@ -63,13 +64,14 @@ def card_positions(
         np.zeros(R, np.int8),
         np.zeros(R, np.int64),
     )
-    _card_positions(*candidates, *card, clicked_item, scratch, first_row, placed)
+    _card_positions(candidates, card, clicked_item, scratch, first_row, placed)
     return placed
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
-def _card_positions(candidates, num_candidates, card, card_sizes, clicked_item, scratch, first_row, placed):
+@compiled
+def _card_positions(offered, shown, clicked_item, scratch, first_row, placed):
+    candidates, num_candidates = offered
+    card, card_sizes = shown
     positions, clicks, fault, culprit = placed
     c = p = 0
     for row in range(len(num_candidates)):
@@ -124,8 +126,7 @@ def list_positions(
     return positions
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _list_positions(candidates, num_candidates, items, counts, positions):
     c = p = 0
     for row in range(len(num_candidates)):
@@ -142,16 +143,16 @@ def padded(
     rows: Int64[np.ndarray, "B"],
     start: Int64[np.ndarray, "E"],
     values: Int32[np.ndarray, "C"],
-    width: int,
+    width: int = 0,
 ) -> Int64[np.ndarray, "B W"]:
-    """Lists of the rows asked for, side by side, -1 behind the end of each."""
-    out = np.empty((len(rows), width), np.int64)
+    """Lists of the rows asked for, side by side, -1 behind the end of each; as wide as the longest, or `width`."""
+    longest = int((start[rows + 1] - start[rows]).max(initial=1))
+    out = np.empty((len(rows), width or longest), np.int64)
     _padded(rows, start, values, out)
     return out
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _padded(rows, start, values, out):
     for b in range(len(rows)):
         first = start[rows[b]]
@@ -162,19 +163,9 @@ def _padded(rows, start, values, out):
             out[b, n] = -1
 
 
-def mark_met(
-    rows: Int64[np.ndarray, "B"],
-    start: Int64[np.ndarray, "E"],
-    values: Int32[np.ndarray, "C"],
-    met: Bool[np.ndarray, "I"],
-) -> None:
+@compiled
+def mark_met(rows, start, values, met):
     """Set `met` for every value in the lists of the rows."""
-    _mark_met(rows, start, values, met)
-
-
-@njit(cache=True, nogil=True)
-@no_type_check
-def _mark_met(rows, start, values, met):
     for row in rows:
         for c in range(start[row], start[row + 1]):
             met[values[c]] = True
@@ -192,8 +183,7 @@ def gathered_features(
     return out
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _gathered_features(rows, features, mean, inverse_deviation, out):
     B, N, F = out.shape
     for b in range(B):
@@ -221,8 +211,7 @@ def unpacked_graphs(
     return out
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _unpacked_graphs(rows, start, packed, num_candidates, out):
     for b in range(len(rows)):
         first = start[rows[b]]
@@ -251,8 +240,7 @@ def linked_blocks(
     return np.asarray(_linked_blocks(rows, user, request, start, candidates, owner))
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _linked_blocks(rows, user, request, start, candidates, owner):
     parent = np.arange(len(rows))
     for b in range(len(rows)):
@@ -270,8 +258,7 @@ def _linked_blocks(rows, user, request, start, candidates, owner):
     return parent
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _root(parent, b):
     while parent[b] != b:
         parent[b] = parent[parent[b]]
@@ -279,8 +266,7 @@ def _root(parent, b):
     return b
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _join(parent, a, b):
     first, second = _root(parent, a), _root(parent, b)
     parent[max(first, second)] = min(first, second)

@@ -218,7 +218,7 @@ class Folder:
         card_size = index.card_start[rows + 1] - index.card_start[rows]
         item = index.candidate_rows(rows)  # B N
         present = item >= 0
-        card = padded(rows, index.card_start, index.card, int(card_size.max(initial=1)))  # B K
+        card = padded(rows, index.card_start, index.card)  # B K
         # A request without a card asks for one of K, or of all it has where they are fewer.
         size = np.where(card_size > 0, card_size, np.minimum(self.meta.K or 0, count)).astype(np.int32)
         rules = own_rules or self.rules

@@ -70,8 +70,7 @@ class Index:
 
     def candidate_rows(self, rows: Int64[np.ndarray, "B"], width: int = 0) -> Int64[np.ndarray, "B N"]:
         """Candidates as rows of items, side by side, -1 behind the end of each; as wide as the longest, or `width`."""
-        longest = (self.candidate_start[rows + 1] - self.candidate_start[rows]).max(initial=1)
-        return padded(rows, self.candidate_start, self.candidates, width or int(longest))
+        return padded(rows, self.candidate_start, self.candidates, width)
 
     def items_at(
         self, start: Int64[np.ndarray, "E"], positions: Int32[np.ndarray, "L"]

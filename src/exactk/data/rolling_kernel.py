@@ -5,10 +5,11 @@ Knows rows of items and users as numbers. Of a pair of counts the first is click
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from exactk.problem.compiling import compiled
 
 WEIGHT = 10.0  # showings at the overall rate that an item's own rate is mixed with
 NO_PAIR = np.int64(-1)
@@ -37,14 +38,12 @@ class Events(NamedTuple):
     candidates: np.ndarray
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _key(user, item):
     return (np.int64(user) << np.int64(32)) + np.int64(item)
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _slot_of(keys, key):
     """Where a pair stands in the open table, or the free place where it would."""
     mask = len(keys) - 1
@@ -55,8 +54,7 @@ def _slot_of(keys, key):
     return slot
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def rehash(keys, pairs, new_keys, new_pairs):
     """Move all pairs into a larger table."""
     for old in range(len(keys)):
@@ -66,8 +64,7 @@ def rehash(keys, pairs, new_keys, new_pairs):
             new_pairs[slot] = pairs[old]
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def add_pairs(counted, user, item, more):
     """Add counts of pairs of user and item."""
     for p in range(len(user)):
@@ -76,8 +73,7 @@ def add_pairs(counted, user, item, more):
         counted.pairs[slot, 1] += more[p, 1]
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _own_slot(counted, user, item):
     """The place of a pair, taken where it had none."""
     key = _key(user, item)
@@ -88,8 +84,7 @@ def _own_slot(counted, user, item):
     return slot
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _count(counted, user, items, column):
     """Column 0 counts clicks, 1 showings."""
     for item in items:
@@ -99,8 +94,7 @@ def _count(counted, user, items, column):
             counted.pairs[_own_slot(counted, user, item), column] += 1.0
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def look_up(counted, user, items, kinds, out):
     """The counts of candidates, a column for each kind."""
     totals, keys = counted.totals, counted.keys
@@ -133,8 +127,7 @@ def look_up(counted, user, items, kinds, out):
             out[n, f] = value
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def replay_rows(rows, events, counted, kinds, out):
     """Look up, then count, moment by moment."""
     start, user = events.start, events.user
@@ -154,8 +147,7 @@ def replay_rows(rows, events, counted, kinds, out):
         first = last
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def count_events(counted, users, shown, shown_ends, clicked, clicked_ends):
     """Count events one after the other; the lists of event e end at shown_ends[e] and clicked_ends[e]."""
     first_shown = first_clicked = 0

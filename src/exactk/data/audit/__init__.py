@@ -22,7 +22,6 @@ from exactk.data.audit.probes import (
     list_probes,
 )
 from exactk.data.audit.verdict import findings
-from exactk.data.columns import FeatureColumns
 from exactk.data.dataset import Dataset
 from exactk.data.logs.coding import NO_TIMESTAMP
 from exactk.data.split import Method, default_method
@@ -46,6 +45,9 @@ def stats(dataset: Dataset) -> dict[str, Any]:
     moments = index.timestamp[rows]
     dated = moments != NO_TIMESTAMP
     vocabulary = dataset.vocabulary(columns=False)
+    columns = {f"{carrier} {kind}": len(names) for carrier, kind, names in dataset.folder.columns.groups()}
+    if rolling := dataset.folder.names.rolling:
+        columns["rolling numbers"] = len(rolling)
     described: dict[str, Any] = {
         "path": str(dataset.path),
         "source": dataset.meta.provenance.get("source"),
@@ -61,15 +63,7 @@ def stats(dataset: Dataset) -> dict[str, Any]:
         "click_rate": float(dataset.clicked.mean()) if len(dataset) else None,
         "user_features": index.user_features.shape[1],
         "item_features": index.item_features.shape[1],
-        "columns": {
-            f"{carrier} {kind}": len(names)
-            for carrier, held in (
-                *dataset.folder.columns.carriers(),
-                ("rolling", FeatureColumns(dataset.folder.names.rolling)),
-            )
-            for kind in ("numbers", "categories", "texts", "vectors")
-            if (names := getattr(held, kind))
-        },
+        "columns": columns,
         "signal": list(dataset.signal.names),
         "with_propensity": int(np.isfinite(index.propensity[rows]).sum()),
         "with_timestamp": int(dated.sum()),
@@ -187,8 +181,7 @@ def _probes(history: Dataset, probed: Dataset) -> dict[str, Any]:
     mechanical: list[np.ndarray] = []
     index = probed.folder.index
     for rows, item in candidates_of(probed, PROBED):
-        longest = int((index.card_start[rows + 1] - index.card_start[rows]).max())
-        card = padded(rows, index.card_start, index.card, longest)
+        card = padded(rows, index.card_start, index.card)
         click = index.clicked_position[rows].astype(np.int64)
         times = counts.times_seen(index.user[rows].astype(np.int64), item)
         shown = (card >= 0).sum(axis=1)

@@ -106,6 +106,11 @@ class Columns:
         for name in _KINDS:
             yield name, getattr(self, name)
 
+    def groups(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """Carrier, kind and names of all features that there are."""
+        for carrier, held in self.carriers():
+            yield from ((carrier, kind, names) for kind in _KINDS[carrier] if (names := getattr(held, kind)))
+
     @property
     def measured(self) -> tuple[str, ...]:
         """Which of score, position and reward the log has."""
@@ -142,10 +147,8 @@ class Columns:
             "encoders": dict(self.encoders) or None,
         }
         described = {name: said for name, said in plain.items() if said is not None}
-        for carrier, held in self.carriers():
-            lists = {kind: list(names) for kind in _KINDS[carrier] if (names := getattr(held, kind))}
-            if lists:
-                described[carrier] = lists
+        for carrier, kind, names in self.groups():
+            described.setdefault(carrier, {})[kind] = list(names)
         return described
 
     @classmethod

@@ -11,11 +11,12 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int32, Int64
-from numba import njit
+
+from exactk.problem.compiling import compiled
 
 BUCKETS = 1 << 17  # words hash into the first so many places, n-grams into the next
 GRAMS = (3, 4)
@@ -155,21 +156,18 @@ def _terms(spelled: list[list[str]], grams: tuple[int, ...], members: list[list[
     return Terms(start, terms.astype(np.int32))
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _mixed(value, letter):
     return ((value ^ np.uint64(letter)) * np.uint64(0x100000001B3)) & np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _finished(value):
     value = (value ^ (value >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     return np.int64((value ^ (value >> np.uint64(33))) >> np.uint64(2))
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _hash_words(points, starts, ends, out):
     for w in range(len(starts)):
         value = np.uint64(0xCBF29CE484222325)
@@ -178,8 +176,7 @@ def _hash_words(points, starts, ends, out):
         out[w] = _finished(value)
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _hash_grams(points, starts, ends, grams, out, of_word):
     place = 0
     for w in range(len(starts)):
@@ -241,8 +238,7 @@ def _directions(rows: _Sparse, num_terms: int, size: int) -> Float32[np.ndarray,
     return out
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _sparse_times_dense(start, terms, values, dense, out):
     for row in range(len(start) - 1):
         for at in range(start[row], start[row + 1]):
@@ -250,8 +246,7 @@ def _sparse_times_dense(start, terms, values, dense, out):
                 out[row, v] += values[at] * dense[terms[at], v]
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _transpose_times_dense(start, terms, values, dense, out):
     for row in range(len(start) - 1):
         for at in range(start[row], start[row + 1]):
@@ -276,8 +271,7 @@ def overlaps(
     return out
 
 
-@njit(cache=True, nogil=True)
-@no_type_check
+@compiled
 def _overlaps(start, words, idf, rows, out):
     B, N = rows.shape
     for b in range(B):

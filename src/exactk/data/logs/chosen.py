@@ -91,12 +91,7 @@ class ChosenColumns:
     def tell(self, report: ReadReport) -> None:
         """What was used as what, and what was left out."""
         roles = {ours: [theirs] for ours, theirs in self.columns.roles.items()}
-        features = {
-            f"{carrier} {kind}": list(names)
-            for carrier, held in self.columns.carriers()
-            for kind in ("numbers", "categories", "texts", "vectors")
-            if (names := getattr(held, kind))
-        }
+        features = {f"{carrier} {kind}": list(names) for carrier, kind, names in self.columns.groups()}
         keys = {
             f"{kind}_id of the table of {kind}s": [held[f"{kind}_id"]]
             for kind, held in self.mappings.items()

@@ -144,9 +144,8 @@ class ColumnReader:
         self._first_row = 0  # of the table at hand
         self._kinds = {
             f"{carrier}.{name}": kind
-            for carrier, held in (columns or Columns()).carriers()
-            for kind in ("numbers", "categories", "texts", "vectors")
-            for name in getattr(held, kind)
+            for carrier, kind, names in (columns or Columns()).groups()
+            for name in names
         } | dict.fromkeys(MEASURED, "numbers")
 
     def typed(self, table: pa.Table, first_row: int) -> pa.Table:

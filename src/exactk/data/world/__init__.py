@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int
@@ -206,22 +206,16 @@ def _rebuilt(config: WorldConfig, bias: float) -> "World":
 
 
 def world(
-    users: int = WorldConfig.users,
-    items: int = WorldConfig.items,
-    impressions: int = WorldConfig.impressions,
-    strength: float = WorldConfig.strength,
-    theme: float = WorldConfig.theme,
-    k: int = WorldConfig.k,
-    n: int = WorldConfig.n,
-    click_rate: float = WorldConfig.click_rate,
-    min_distance: float = WorldConfig.min_distance,
-    seed: int = WorldConfig.seed,
     path: Path | str | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Dataset:
-    """Build a world and its log, and open it; without `path`, in a temporary folder that goes with the dataset."""
-    config = WorldConfig(users, items, impressions, k, n, strength, theme, click_rate, min_distance, seed)
+    """Build a world and its log, and open it; without `path`, in a temporary folder that goes with the dataset.
+
+    The settings are those of `WorldConfig`: users, items, impressions, k, n, strength, theme, ...
+    """
+    config = WorldConfig.from_dict(settings)
     if path is not None:
         return World(config).write(path, workers, progress)
     folder = Path(tempfile.mkdtemp(prefix="exactk-world-"))

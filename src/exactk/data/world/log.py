@@ -6,7 +6,7 @@ logging policy draws valid cards item by item, and says the exact probability of
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
@@ -15,7 +15,7 @@ from exactk.data.world.recipe import CardItems, Geometry, Goods, Items, People, 
 from exactk.data.world.titles import Titles, allowed_pairs
 from exactk.data.world.truth import Truth, item_logits
 from exactk.errors import ConfigError
-from exactk.problem.exact.bits import compiled
+from exactk.problem.compiling import compiled
 
 RETRIEVAL_FOCUS = 1.0  # a category is drawn in proportion to exp(FOCUS <taste, centre>)
 RETRIEVAL_ROUNDS = 3  # of this many random products of the category, the one nearest the taste is taken
@@ -95,8 +95,7 @@ def retrieve(rng: np.random.Generator, shop: Shop, users: Users, n: int) -> Item
     )
     ladder = np.cumsum(affinity / affinity.sum(axis=1, keepdims=True), axis=1)  # B C
     found = np.empty((len(users), n), np.int64)
-    listings = max(1, min(SHOWN_LISTINGS, n // 8))
-    _retrieve(rng, taste, ladder, shop.goods.style, *shelves, listings, found)
+    _retrieve(rng, taste, ladder, shop.goods.style, shelves, found)
     return found
 
 
@@ -114,9 +113,10 @@ def splits(first: int, last: int, total: int) -> np.ndarray:
 
 
 @compiled
-@no_type_check
-def _retrieve(rng, taste, ladder, style, category_start, families, family_start, most_listings, found):
+def _retrieve(rng, taste, ladder, style, shelves, found):
+    category_start, families, family_start = shelves
     B, n = found.shape
+    most_listings = max(1, min(SHOWN_LISTINGS, n // 8))
     num_items = len(style)
     for b in range(B):
         filled = 0
@@ -184,7 +184,6 @@ def set_propensity(
 
 
 @compiled
-@no_type_check
 def _has_clique(graph, among, size):
     """Whether `size` positions of `among` are pairwise allowed: depth first, smallest position first."""
     if size <= 0:
@@ -212,7 +211,6 @@ def _has_clique(graph, among, size):
 
 
 @compiled
-@no_type_check
 def _drawable(graph, allowed, crowding, need, drawable):
     """Which allowed positions may be drawn so that `need` of them (this one included) can be.
 
@@ -231,7 +229,6 @@ def _drawable(graph, allowed, crowding, need, drawable):
 
 
 @compiled
-@no_type_check
 def _crowding(graph):
     """The most positions that any one position rules out."""
     N = len(graph)
@@ -245,11 +242,10 @@ def _crowding(graph):
 
 
 @compiled
-@no_type_check
-def _set_propensity(weight, graph, crowding, card, mass, allowed, drawable):
+def _set_propensity(weight, graph, crowding, card, allowed, drawable):
     """mass[S], S a set of card members as bits: the probability that the first |S| draws are exactly S."""
     k = len(card)
-    mass[:] = 0.0
+    mass = np.zeros(1 << k)
     mass[0] = 1.0
     for prefix in range((1 << k) - 1):
         if mass[prefix] == 0.0:
@@ -272,12 +268,10 @@ def _set_propensity(weight, graph, crowding, card, mass, allowed, drawable):
 
 
 @compiled
-@no_type_check
 def _show(uniform, weight, graph, card, propensity):
     B, N = weight.shape
     k = card.shape[1]
     allowed, drawable = np.empty(N, np.bool_), np.empty(N, np.bool_)
-    mass = np.empty(1 << k)
     for b in range(B):
         crowding = _crowding(graph[b])
         allowed[:] = True
@@ -303,19 +297,13 @@ def _show(uniform, weight, graph, card, propensity):
             card[b, step] = pick
             allowed &= graph[b, pick]
         propensity[b] = (
-            _set_propensity(weight[b], graph[b], crowding, card[b], mass, allowed, drawable)
-            if feasible
-            else 0.0
+            _set_propensity(weight[b], graph[b], crowding, card[b], allowed, drawable) if feasible else 0.0
         )
 
 
 @compiled
-@no_type_check
 def _propensities(weight, graph, card, propensity):
     B, N = weight.shape
     allowed, drawable = np.empty(N, np.bool_), np.empty(N, np.bool_)
-    mass = np.empty(1 << card.shape[1])
     for b in range(B):
-        propensity[b] = _set_propensity(
-            weight[b], graph[b], _crowding(graph[b]), card[b], mass, allowed, drawable
-        )
+        propensity[b] = _set_propensity(weight[b], graph[b], _crowding(graph[b]), card[b], allowed, drawable)

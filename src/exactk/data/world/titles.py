@@ -3,7 +3,7 @@
 Knows no latent truth but what a seller would write: brand, category, theme, and words of its own.
 """
 
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Int64, UInt8
 
 from exactk.data.world.recipe import NUM_BRANDS, THEMES, Goods, Items, stream
-from exactk.problem.exact.bits import compiled
+from exactk.problem.compiling import compiled
 from exactk.problem.rules.titles import as_fraction
 
 WIDTH = 64  # bytes of the longest title, so that a title's positions fit one machine word
@@ -80,10 +80,10 @@ def allowed_pairs(titles: Titles, items: Items, minimum: float) -> Bool[np.ndarr
     threshold = as_fraction(minimum)
     p, q = threshold.numerator, threshold.denominator
     allowed = np.empty((*items.shape, items.shape[1]), np.bool_)
-    doubtful = _sieve(titles.text, titles.length, items, p, q, allowed)
+    doubtful = _sieve(titles, items, p, q, allowed)
     b, first, second = doubtful.T
     far = np.empty(len(doubtful), np.bool_)
-    _settle(titles.text, titles.length, items[b, first], items[b, second], p, q, far)
+    _settle(titles, items[b, first], items[b, second], p, q, far)
     allowed[b, first, second] = allowed[b, second, first] = far
     return allowed
 
@@ -99,9 +99,9 @@ def brand_names(seed: int) -> list[str]:
 
 
 @compiled
-@no_type_check
-def _sieve(text, length, items, p, q, allowed):
+def _sieve(titles, items, p, q, allowed):
     """Fill `allowed` where the longest common subsequence decides; return the other pairs as (b, first, second)."""
+    text, length = titles
     B, N = items.shape
     doubtful = np.empty((max(64, B * N), 3), np.int64)
     count = 0
@@ -140,12 +140,12 @@ def _sieve(text, length, items, p, q, allowed):
 
 
 @compiled
-@no_type_check
-def _settle(text, length, first, second, p, q, far):
+def _settle(titles, first, second, p, q, far):
     """Whether NED >= p/q, pair by pair: no edit path may have q * weight - p * length < 0.
 
     Titles side by side differ in length; cells behind the end of a title never reach its last one.
     """
+    text, length = titles
     least, diagonal = np.empty((WIDTH + 1, AT_ONCE), np.int64), np.empty(AT_ONCE, np.int64)
     rows, columns = np.zeros((WIDTH, AT_ONCE), np.int64), np.zeros((WIDTH, AT_ONCE), np.int64)
     edit = q - p

@@ -17,15 +17,15 @@ one with probability softmax(CHOICE * appeal_i), where appeal_i is l(u, i) plus 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple, no_type_check
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int8
 
 from exactk.data.world.recipe import THEMES, CardItems, Goods, Items, People, Users, complement_table
 from exactk.problem.brief import joined, sums
+from exactk.problem.compiling import compiled
 from exactk.problem.exact import cliques
-from exactk.problem.exact.bits import compiled
 from exactk.problem.graph import Requests
 
 CHOICE = 2.0
@@ -98,7 +98,6 @@ def sigmoid(logits: Float64[np.ndarray, "*S"]) -> Float64[np.ndarray, "*S"]:
 
 
 @compiled
-@no_type_check
 def _like(truth, users, items, node):
     B, N = items.shape
     people, goods, effects = truth.people, truth.goods, truth.effects
@@ -115,7 +114,6 @@ def _like(truth, users, items, node):
 
 
 @compiled
-@no_type_check
 def _pair(truth, users, items, pair):
     B, N = items.shape
     people, goods, effects = truth.people, truth.goods, truth.effects
