@@ -23,16 +23,16 @@ CLICKED = np.array([1, 0, 5, -1])
 
 def test_precision_counts_the_requests_whose_clicked_item_is_in_the_card() -> None:
     # Clicked 1 is in {0,1,2}: yes. 0 in {3,4,5}: no. 5 in {1,3,5}: yes. Nothing clicked: left out. 2 / 3.
-    assert metrics.precision_at_k(CARDS, CLICKED) == pytest.approx(2 / 3)
+    assert metrics.mean(metrics.found_click(CARDS, CLICKED)) == pytest.approx(2 / 3)
 
 
 def test_hit_ratio_is_the_mean_share_of_the_true_card() -> None:
     # {0,1,2} and {1,2,5} share 2 of 3; 0 of 3; 3 of 3; {0,2,4} and {0,1,3} share 1 of 3: mean 6 / 12.
-    assert metrics.hit_ratio_at_k(CARDS, LOGGED) == pytest.approx(0.5)
+    assert metrics.mean(metrics.overlap(CARDS, LOGGED)) == pytest.approx(0.5)
 
 
 def test_hit_ratio_can_be_asked_of_clicked_cards_only() -> None:
-    assert metrics.hit_ratio_at_k(CARDS, LOGGED, CLICKED >= 0) == pytest.approx(5 / 9)
+    assert metrics.mean(metrics.overlap(CARDS, LOGGED, CLICKED >= 0)) == pytest.approx(5 / 9)
 
 
 def test_padding_is_never_a_hit_and_the_true_size_divides() -> None:
@@ -42,7 +42,7 @@ def test_padding_is_never_a_hit_and_the_true_size_divides() -> None:
 
 
 def test_without_any_click_precision_is_unknown_not_zero() -> None:
-    assert np.isnan(metrics.precision_at_k(CARDS, np.full(4, -1)))
+    assert np.isnan(metrics.mean(metrics.found_click(CARDS, np.full(4, -1))))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 30))
@@ -55,8 +55,8 @@ def test_both_paper_metrics_equal_plain_sets(seed: int, size: int, num: int) -> 
     ratio = (
         sum(len(set(a) & set(b)) / size for a, b in zip(cards.tolist(), logged.tolist(), strict=True)) / num
     )
-    assert metrics.precision_at_k(cards, clicked) == pytest.approx(precision)
-    assert metrics.hit_ratio_at_k(cards, logged) == pytest.approx(ratio)
+    assert metrics.mean(metrics.found_click(cards, clicked)) == pytest.approx(precision)
+    assert metrics.mean(metrics.overlap(cards, logged)) == pytest.approx(ratio)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -65,8 +65,10 @@ def test_the_order_of_a_card_never_matters(seed: int) -> None:
     shuffled = rng.permuted(CARDS, axis=1)
     distance = np.abs(rng.normal(size=(4, 6, 6)))
     distance += distance.transpose(0, 2, 1)
-    assert metrics.precision_at_k(shuffled, CLICKED) == metrics.precision_at_k(CARDS, CLICKED)
-    assert metrics.hit_ratio_at_k(shuffled, LOGGED) == metrics.hit_ratio_at_k(CARDS, LOGGED)
+    assert metrics.mean(metrics.found_click(shuffled, CLICKED)) == metrics.mean(
+        metrics.found_click(CARDS, CLICKED)
+    )
+    assert metrics.mean(metrics.overlap(shuffled, LOGGED)) == metrics.mean(metrics.overlap(CARDS, LOGGED))
     np.testing.assert_allclose(metrics.diversity(shuffled, distance), metrics.diversity(CARDS, distance))
 
 

@@ -115,7 +115,7 @@ def test_a_rival_does_not_depend_on_our_own_models() -> None:
         return {f"{module}.{name}" for module, name in reached([(module, function)])}
 
     ours = places("exactk.evaluation.ours", "fit_pair_value")
-    theirs = places("exactk.rivals.estimator", "fit_value_search")
+    theirs = places("exactk.rivals.whole_cards", "fit_value_search")
     assert {
         "exactk.models.pairvalue.PairValue",
         "exactk.learning.phases.train",

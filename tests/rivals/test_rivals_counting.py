@@ -15,7 +15,6 @@ from exactk.rivals.contract import Budget, Logs, tuned
 from exactk.rivals.counting import (
     Familiarity,
     ItemCounts,
-    count_items,
     fit_least_seen,
     fit_popularity,
     fit_random,
@@ -44,18 +43,18 @@ def test_counts_by_hand(tmp_path: Path) -> None:
         )
     )
     (logs,) = Logs.of(log)
-    counts = count_items(logs)
+    counts = ItemCounts.of(logs)
     at = logs.vocabulary.item_index(list("abcd"))
-    assert counts.clicked[at].tolist() == [2, 0, 0, 0]
-    assert counts.shown[at].tolist() == [2, 3, 1, 0]
-    assert counts.offered[at].tolist() == [3, 3, 2, 2]
+    assert counts.clicked[0, at].tolist() == [2, 0, 0, 0]
+    assert counts.shown[0, at].tolist() == [2, 3, 1, 0]
+    assert counts.offered[0, at].tolist() == [3, 3, 2, 2]
     # Two clicks in six showings: mean 1/3. Smoothed by 3: a (2 + 1) / (2 + 3), b (0 + 1) / (3 + 3), d 1 / 3.
     rate = counts.rate(3.0, "shown")[at]
     assert rate.tolist() == pytest.approx([3 / 5, 1 / 6, 1 / 4, 1 / 3])
 
 
 def test_an_item_never_met_has_the_mean_rate() -> None:
-    counts = ItemCounts(np.array([0.0, 3.0, 1.0]), np.array([0.0, 5.0, 3.0]), np.array([0.0, 9.0, 9.0]))
+    counts = ItemCounts(np.array([[0.0, 3.0, 1.0]]), np.array([[0.0, 5.0, 3.0]]), np.array([[0.0, 9.0, 9.0]]))
     assert counts.rate(10.0, "shown")[0] == pytest.approx(0.5)
 
 

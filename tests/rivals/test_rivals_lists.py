@@ -20,10 +20,18 @@ from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
 from exactk.problem.graph import is_valid_card
 from exactk.rivals.contract import Budget, Logs
-from exactk.rivals.estimator import Exhaustive, SwapSearch, fit_value_search, valid_among
-from exactk.rivals.libraries import FOLDS, FoldCounts
+from exactk.rivals.counting import ItemCounts
+from exactk.rivals.libraries import FOLDS, rates
 from exactk.rivals.pointwise import fit_deeprank
-from exactk.rivals.writers import SlateFlow, backward_log_prob, fit_gflownet
+from exactk.rivals.whole_cards import (
+    Exhaustive,
+    SlateFlow,
+    SwapSearch,
+    backward_log_prob,
+    fit_gflownet,
+    fit_value_search,
+    valid_among,
+)
 from exactk.search.decoding import log_prob, replay_by_steps, sample
 from exactk.search.feasible import Feasible
 from exactk.settings.config import InputSizes, RewardConfig
@@ -189,12 +197,12 @@ def test_counts_of_a_training_row_leave_its_own_fold_out(tmp_path: Path) -> None
         for r in range(10)
     ]  # fmt: skip
     (logs,) = Logs.of(Dataset.open(write_log(tmp_path / "log", rows)))
-    counts = FoldCounts.of(logs)
+    counts = ItemCounts.of(logs, FOLDS)
     a = np.array([logs.vocabulary.item_index(["a"])] * 2)
-    rate, times = counts.rates(a, np.array([0, 1]))
+    rate, times = rates(counts, a, np.array([0, 1]))
     mean = 1 / 20  # one click in twenty showings
     # Fold 0 holds the only click: outside it, a was shown 8 times and never clicked; outside fold 1, clicked once.
     assert times[:, 0].tolist() == [8, 8]
     assert rate[:, 0].tolist() == pytest.approx([(0 + 10 * mean) / 18, (1 + 10 * mean) / 18])
-    assert counts.rates(a, None)[1][0, 0] == 10
+    assert rates(counts, a, None)[1][0, 0] == 10
     assert counts.shown.shape == (FOLDS, 4)

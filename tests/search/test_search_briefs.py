@@ -15,7 +15,7 @@ from exactk.evaluation.metrics import valid_cards
 from exactk.learning.phases import compiled_decoder
 from exactk.problem.brief import keeps, neutral, with_request
 from exactk.problem.graph import is_valid_card
-from exactk.rivals.estimator import valid_among
+from exactk.rivals.whole_cards import valid_among
 from exactk.search import Feasible, beam, greedy, improve, sample
 from exactk.search.decoding import greedy_by_weight
 from exactk.search.maximise import swaps, valid_swaps

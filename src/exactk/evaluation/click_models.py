@@ -45,10 +45,7 @@ class ClickModel(NamedTuple):
         """How likely each row was looked at."""
         if self.kind == "cascade":
             return reach(lists, self.attraction)
-        seen: Float64[np.ndarray, "R"] = self.examination[
-            np.minimum(lists.position, len(self.examination) - 1)
-        ]
-        return seen
+        return np.asarray(self.examination[np.minimum(lists.position, len(self.examination) - 1)])
 
     def log_likelihood(self, lists: Lists) -> float:
         """The mean log-probability of the clicks as they were; the higher, the better the model tells them."""
@@ -110,9 +107,7 @@ def weighed_hits(hit: Float64[np.ndarray, "C"], examined: Float64[np.ndarray, "C
 
 def reach(lists: Lists, attraction: Float64[np.ndarray, "I"]) -> Float64[np.ndarray, "R"]:
     """How likely a person who stops at the first thing they like gets as far as each row."""
-    passed = _sum_above(lists, np.log1p(-np.clip(attraction[lists.item], 0, 1 - 1e-12)))
-    reached: Float64[np.ndarray, "R"] = np.exp(passed)
-    return reached
+    return np.asarray(np.exp(_sum_above(lists, np.log1p(-np.clip(attraction[lists.item], 0, 1 - 1e-12)))))
 
 
 def read_down_to_click(lists: Lists) -> Float64[np.ndarray, "R"]:

@@ -287,7 +287,7 @@ def _opinions(
     parts: Parts, entries: Sequence[Entry], logged: Logged, budget: Budget, say: Tell
 ) -> dict[str, offpolicy.Opinions]:
     """A value model's opinion of logged and chosen cards, for doubly robust estimates: only where they may be shown."""
-    from exactk.rivals.estimator import fit_value
+    from exactk.rivals.whole_cards import fit_value
 
     def has_support(entry: Entry) -> bool:
         weights = offpolicy.card_weights(entry.scores[0].cards, logged.card, logged.propensity)

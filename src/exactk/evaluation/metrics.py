@@ -15,7 +15,7 @@ from exactk.problem.graph import Requests, is_valid_card
 def found_click(
     cards: Int[np.ndarray, "B K"], clicked_position: Int[np.ndarray, "B"]
 ) -> Float[np.ndarray, "B"]:
-    """I(a* in A) of the paper's Precision: is the clicked item in the card; NaN where nothing was clicked."""
+    """I(a* in A) of the paper's P@K, its mean: is the clicked item in the card; NaN where nothing was clicked."""
     inside = (cards == clicked_position[:, None]).any(1)
     return np.where(clicked_position >= 0, inside, np.nan)
 
@@ -59,17 +59,12 @@ def whole_card(
     return np.where(np.isnan(shared), np.nan, shared >= 1.0)
 
 
-def precision_at_k(cards: Int[np.ndarray, "B K"], clicked_position: Int[np.ndarray, "B"]) -> float:
-    """P@K: the share of requests with a click whose clicked item is in the card (NaN without any click)."""
-    return mean(found_click(cards, clicked_position))
-
-
 def overlap(
     cards: Int[np.ndarray, "B K"],
     true_cards: Int[np.ndarray, "B L"],
     relevant: Bool[np.ndarray, "B"] | None = None,
 ) -> Float[np.ndarray, "B"]:
-    """|A ∩ A*| / K of the paper's Hit Ratio, K being the size of A*; NaN where A* is empty or not `relevant`.
+    """|A ∩ A*| / K of the paper's HR@K, its mean, K being the size of A*; NaN where A* is empty or not `relevant`.
 
     Cards are sets padded with -1: card [3, 0, 2, -1] against [0, 3, 7, -1] shares 2 of 3.
     """
@@ -79,19 +74,9 @@ def overlap(
     return np.where(known, shared / np.maximum(true_size, 1), np.nan)
 
 
-def hit_ratio_at_k(
-    cards: Int[np.ndarray, "B K"],
-    true_cards: Int[np.ndarray, "B L"],
-    relevant: Bool[np.ndarray, "B"] | None = None,
-) -> float:
-    """HR@K: the mean share of the ground-truth card that is in the predicted one."""
-    return mean(overlap(cards, true_cards, relevant))
-
-
 def regret(value: Float[np.ndarray, "B"], optimum: Float[np.ndarray, "B"]) -> Float[np.ndarray, "B"]:
     """How much of the best possible value was left on the table: never negative for a valid card."""
-    left: Float[np.ndarray, "B"] = optimum - value
-    return left
+    return np.asarray(optimum - value)
 
 
 def share_of_optimum(value: Float[np.ndarray, "B"], optimum: Float[np.ndarray, "B"]) -> float:

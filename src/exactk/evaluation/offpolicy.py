@@ -63,8 +63,7 @@ def same_card(cards: Int[np.ndarray, "B K"], others: Int[np.ndarray, "B L"]) -> 
     """Equal as sets, whatever the order and the padding (-1)."""
     size, other_size = (cards >= 0).sum(1), (others >= 0).sum(1)
     shared = ((cards[:, :, None] == others[:, None, :]) & (cards[:, :, None] >= 0)).any(2).sum(1)
-    equal: Bool[np.ndarray, "B"] = (size == other_size) & (shared == size)
-    return equal
+    return np.asarray((size == other_size) & (shared == size))
 
 
 def card_weights(
@@ -77,8 +76,7 @@ def card_weights(
             f"propensity of logged row {bad[0]} is {propensity[bad[0]]:g}; "
             "it is the probability with which the card was shown, above 0 and at most 1"
         )
-    weights: Float[np.ndarray, "B"] = same_card(target, logged) / propensity
-    return weights
+    return np.asarray(same_card(target, logged) / propensity)
 
 
 def support(weights: Float[np.ndarray, "B"], min_effective: float = MIN_EFFECTIVE) -> Support:
@@ -178,8 +176,7 @@ def pseudo_inverse_weights(
     N = pair_inclusion.shape[1]
     aim, shown = _indicator(target, N), _indicator(logged, N)
     inverse = np.linalg.pinv(pair_inclusion, hermitian=True)
-    weights: Float[np.ndarray, "B"] = np.einsum("bi,bij,bj->b", aim, inverse, shown)
-    return weights
+    return np.asarray(np.einsum("bi,bij,bj->b", aim, inverse, shown))
 
 
 def estimate_value(

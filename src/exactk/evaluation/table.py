@@ -40,8 +40,7 @@ class Entry:
 
     def mean(self, name: str) -> Float[np.ndarray, "R"]:
         """A per-request score averaged over the seeds."""
-        averaged: Float[np.ndarray, "R"] = np.mean([getattr(s, name) for s in self.scores], axis=0)
-        return averaged
+        return np.asarray(np.mean([getattr(s, name) for s in self.scores], axis=0))
 
     def number(self, name: str) -> float:
         """A figure of the whole run, averaged over the seeds."""

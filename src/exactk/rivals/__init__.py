@@ -32,9 +32,9 @@ RIVALS: dict[str, str] = {
     "listwise-mhsa": "listwise:fit_listwise_mhsa",
     "prm": "listwise:fit_prm",
     "setrank": "listwise:fit_setrank",
-    "seq2slate": "writers:fit_seq2slate",
-    "gflownet": "writers:fit_gflownet",
-    "set-value": "estimator:fit_value_search",
+    "seq2slate": "whole_cards:fit_seq2slate",
+    "gflownet": "whole_cards:fit_gflownet",
+    "set-value": "whole_cards:fit_value_search",
 }
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from functools import wraps
 
 import numpy as np
+import torch
 from jaxtyping import Float, Float32, Int
 
 from exactk.data.columns.fitted import FittedColumns, FittedNumbers
+from exactk.models.card_inputs import ranks_within
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, CardPicker, Logs, Method, TrainedMethod
 
@@ -107,12 +109,7 @@ def within_list(
     known = ~np.isnan(level)
     count = known.sum(1, keepdims=True)
     mean = np.where(known, level, 0.0).sum(1, keepdims=True) / np.maximum(count, 1)
-    raw = np.where(known, values, 0.0)
-    above = (raw[:, :, None] > raw[:, None]).astype(np.int8) - (raw[:, :, None] < raw[:, None]).astype(
-        np.int8
-    )
-    beaten = (above * known[:, None]).sum(2)
-    rank = np.where(known, beaten / np.maximum(count - 1, 1), 0.0)
+    rank = ranks_within(torch.from_numpy(values), torch.from_numpy(known)).numpy()
     return [np.where(known, level - mean, 0.0).astype(np.float32), rank.astype(np.float32)]
 
 

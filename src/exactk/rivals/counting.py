@@ -28,35 +28,40 @@ def fit_random(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:  # no
 
 @dataclass(frozen=True)
 class ItemCounts:
-    """How often each item was clicked, shown on a card, offered as a candidate."""
+    """How often each item was clicked, shown on a card, offered; in each fold of the rows (row number modulo F)."""
 
-    clicked: Float64[np.ndarray, "I"]
-    shown: Float64[np.ndarray, "I"]
-    offered: Float64[np.ndarray, "I"]
+    clicked: Float64[np.ndarray, "F I"]
+    shown: Float64[np.ndarray, "F I"]
+    offered: Float64[np.ndarray, "F I"]
+
+    @classmethod
+    def of(cls, train: Logs, folds: int = 1) -> ItemCounts:
+        num_items = train.vocabulary.num_items
+
+        def counted(places: Int[np.ndarray, "_"]) -> Int[np.ndarray, "F I"]:
+            return np.bincount(places, minlength=folds * num_items).reshape(folds, num_items)
+
+        clicked, shown, offered = np.zeros((3, folds, num_items))
+        row = 0
+        for batch in train.batches(4096):
+            fold = (row + np.arange(len(batch))) % folds
+            row += len(batch)
+            place = fold[:, None] * num_items + batch.item
+            offered += counted(place[batch.present])
+            if batch.card is not None:
+                shown += counted(np.take_along_axis(place, batch.card.clip(0), 1)[batch.card >= 0])
+            if batch.clicked_position is not None:
+                at = batch.clicked_position
+                clicked += counted(place[np.arange(len(at)), at.clip(0)][at >= 0])
+        for counts in (clicked, shown, offered):
+            counts[:, 0] = 0.0  # out of vocabulary: nothing is known
+        return cls(clicked, shown, offered)
 
     def rate(self, smoothing: float, among: str) -> Float64[np.ndarray, "I"]:
         """(clicks + smoothing * mean rate) / (times + smoothing): an item never met has the mean rate."""
-        times = self.shown if among == "shown" else self.offered
-        mean = self.clicked.sum() / max(times.sum(), 1.0)
-        rate: Float64[np.ndarray, "I"] = (self.clicked + smoothing * mean) / (times + smoothing)
-        return rate
-
-
-def count_items(train: Logs) -> ItemCounts:
-    num_items = train.vocabulary.num_items
-    clicked, shown, offered = (np.zeros(num_items) for _ in range(3))
-    for batch in train.batches(4096):
-        item = batch.item
-        offered += np.bincount(item[batch.present], minlength=num_items)
-        if batch.card is not None:
-            card = batch.card
-            shown += np.bincount(np.take_along_axis(item, card.clip(0), 1)[card >= 0], minlength=num_items)
-        if batch.clicked_position is not None:
-            at = batch.clicked_position
-            clicked += np.bincount(item[np.arange(len(at)), at.clip(0)][at >= 0], minlength=num_items)
-    for counts in (clicked, shown, offered):
-        counts[0] = 0.0  # out of vocabulary: nothing is known
-    return ItemCounts(clicked, shown, offered)
+        clicks, times = self.clicked.sum(0), (self.shown if among == "shown" else self.offered).sum(0)
+        mean = clicks.sum() / max(times.sum(), 1.0)
+        return np.asarray((clicks + smoothing * mean) / (times + smoothing))
 
 
 POPULARITY: list[Setting] = [
@@ -70,7 +75,7 @@ POPULARITY: list[Setting] = [
 
 def fit_popularity(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """The smoothed positive rate of each item, the same for everyone."""
-    counts, judge = count_items(train), Judge.of(valid, budget)
+    counts, judge = ItemCounts.of(train), Judge.of(valid, budget)
 
     def attempt(setting: Setting) -> tuple[Scorer, float]:
         rate = torch.from_numpy(counts.rate(setting["smoothing"], setting["among"]))
@@ -120,7 +125,7 @@ def fit_least_seen(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:  
 def merged(
     keys: Int64[np.ndarray, "P"], times: Int64[np.ndarray, "P"], more: list[np.ndarray]
 ) -> tuple[Int64[np.ndarray, "Q"], Int64[np.ndarray, "Q"]]:
-    """ItemCounts of keys with one more count for each of `more`."""
+    """Counts of keys with one more count for each of `more`."""
     every = np.concatenate([keys, *more])
     weight = np.concatenate([times, *(np.ones(len(part), np.int64) for part in more)])
     unique, place = np.unique(every, return_inverse=True)

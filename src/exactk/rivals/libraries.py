@@ -18,6 +18,7 @@ from torch import Tensor
 from exactk.errors import MissingExtraError
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, tuned
+from exactk.rivals.counting import ItemCounts
 from exactk.rivals.selection import Greedy, Judge, by_weight
 from exactk.tensors import TensorBatch
 
@@ -31,48 +32,23 @@ SETTINGS: list[Setting] = [
 ]
 
 
-@dataclass(frozen=True)
-class FoldCounts:
-    """Clicks on and showings of each item, in each fifth of the training rows (row number modulo 5)."""
-
-    clicked: Float64[np.ndarray, "5 I"]
-    shown: Float64[np.ndarray, "5 I"]
-
-    @classmethod
-    def of(cls, train: Logs) -> FoldCounts:
-        num_items = train.vocabulary.num_items
-        clicked, shown = np.zeros((FOLDS, num_items)), np.zeros((FOLDS, num_items))
-        row = 0
-        for batch in train.batches(4096):
-            assert batch.card is not None
-            assert batch.clicked_position is not None
-            fold = (row + np.arange(len(batch))) % FOLDS
-            item, card, at = batch.item, batch.card, batch.clicked_position
-            on_card = np.take_along_axis(item, card.clip(0), 1)
-            np.add.at(shown, (np.broadcast_to(fold[:, None], card.shape)[card >= 0], on_card[card >= 0]), 1.0)
-            rows = np.flatnonzero(at >= 0)
-            np.add.at(clicked, (fold[rows], item[rows, at[rows]]), 1.0)
-            row += len(batch)
-        clicked[:, 0] = shown[:, 0] = 0.0
-        return cls(clicked, shown)
-
-    def rates(
-        self, item: Int[np.ndarray, "B N"], fold: Int[np.ndarray, "B"] | None
-    ) -> tuple[Float64[np.ndarray, "B N"], Float64[np.ndarray, "B N"]]:
-        """Smoothed click rate and number of showings of each candidate; a row's own fold left out."""
-        clicks, times = self.clicked.sum(0)[item], self.shown.sum(0)[item]
-        if fold is not None:
-            clicks = clicks - self.clicked[fold[:, None], item]
-            times = times - self.shown[fold[:, None], item]
-        mean = self.clicked.sum() / max(self.shown.sum(), 1.0)
-        return (clicks + SMOOTHING * mean) / (times + SMOOTHING), times
+def rates(
+    counts: ItemCounts, item: Int[np.ndarray, "B N"], fold: Int[np.ndarray, "B"] | None
+) -> tuple[Float64[np.ndarray, "B N"], Float64[np.ndarray, "B N"]]:
+    """Smoothed click rate and number of showings of each candidate; a row's own fold left out."""
+    clicks, times = counts.clicked.sum(0)[item], counts.shown.sum(0)[item]
+    if fold is not None:
+        clicks = clicks - counts.clicked[fold[:, None], item]
+        times = times - counts.shown[fold[:, None], item]
+    mean = counts.clicked.sum() / max(counts.shown.sum(), 1.0)
+    return (clicks + SMOOTHING * mean) / (times + SMOOTHING), times
 
 
 def described(
-    batch: Batch, counts: FoldCounts, fold: Int[np.ndarray, "B"] | None = None
+    batch: Batch, counts: ItemCounts, fold: Int[np.ndarray, "B"] | None = None
 ) -> Float32[np.ndarray, "B N F"]:
     """What the trees see of each candidate: rate, showings, how the rate compares, all features."""
-    rate, times = counts.rates(batch.item, fold)
+    rate, times = rates(counts, batch.item, fold)
     present = batch.present
     usual = np.where(present, rate, 0).sum(1, keepdims=True) / np.maximum(present.sum(1, keepdims=True), 1)
     columns = [np.stack([rate, np.log1p(times), rate - usual], -1).astype(np.float32)]
@@ -93,7 +69,7 @@ class TreeRows:
     group: Int[np.ndarray, "G"]
 
     @classmethod
-    def of(cls, logs: Logs, counts: FoldCounts, among: str, num_requests: int, own_fold: bool) -> TreeRows:
+    def of(cls, logs: Logs, counts: ItemCounts, among: str, num_requests: int, own_fold: bool) -> TreeRows:
         """Clicked requests only: a group without a click teaches a ranker nothing."""
         features, label, group = [], [], []
         where = logs.clicked_places()[:num_requests]
@@ -124,7 +100,7 @@ class Trees:
     """A fitted booster as a scorer."""
 
     booster: Any
-    counts: FoldCounts
+    counts: ItemCounts
 
     def __call__(self, batch: TensorBatch) -> Float64[Tensor, "B N"]:
         features = described(batch.arrays(), self.counts)
@@ -143,7 +119,7 @@ def library(name: str) -> Any:
 def fit_lambdarank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """LambdaRank, stopped early on the validation split."""
     lightgbm = library("lightgbm")
-    counts, judge = FoldCounts.of(train), Judge.of(valid, budget)
+    counts, judge = ItemCounts.of(train, FOLDS), Judge.of(valid, budget)
 
     def attempt(setting: Setting) -> tuple[Trees, float]:
         among = setting["among"]

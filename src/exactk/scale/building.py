@@ -24,7 +24,7 @@ from exactk.data.logs.files import tables_of
 from exactk.data.logs.frame import Beside, Rules, sensible_impressions, write_frame
 from exactk.errors import DataError
 from exactk.scale.cluster import HERE, Placement, Work, placed
-from exactk.scale.plan import JobPart, Plan, files_of, fingerprint, finished_parquet
+from exactk.scale.plan import JobPart, Plan, facts_in, files_of, fingerprint, finished_parquet
 
 # Rows of a file that has no request ids of its own are numbered from here on, times its number.
 SPACING = 1 << 32
@@ -76,7 +76,7 @@ def build_parts(
         progress(done, len(parts))
     report = ReadReport(str(source))
     for part in parts:
-        _add(report, _report_of(draft / part.name), part.file)
+        _add(report, facts_in(draft / part.name), part.file)
     beside = Beside(items, users, reading.text_ids)
     built = write_frame(out, _in_order(draft, parts), report, chosen, beside, constraints)
     shutil.rmtree(draft)
@@ -135,11 +135,6 @@ def _in_order(draft: Path, parts: Sequence[JobPart]) -> Iterator[pa.Table]:
                     )
                 last = (ids[-1].as_py(), part.file)
                 yield table
-
-
-def _report_of(path: Path) -> dict[str, Any]:
-    kept: dict[str, Any] = json.loads((pq.read_metadata(path).metadata or {})[b"exactk"])
-    return kept
 
 
 def _add(report: ReadReport, part: Mapping[str, Any], file: str) -> None:

@@ -195,3 +195,9 @@ def finished_parquet(path: Path, facts: Callable[[], str]) -> Iterator[Callable[
         assert writer is not None
         writer.add_key_value_metadata({"exactk": facts()})
         writer.close()
+
+
+def facts_in(path: Path) -> dict[str, Any]:
+    """What `finished_parquet` was told of a file."""
+    facts: dict[str, Any] = json.loads((pq.read_metadata(path).metadata or {})[b"exactk"])
+    return facts

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from jaxtyping import Int64
 
 from exactk.data.logs.request_rows import AskedColumns
@@ -24,7 +23,7 @@ from exactk.data.table import combine
 from exactk.errors import DataError, ExactKError, InfeasibleError, InputError, without_place
 from exactk.problem.exact import cliques
 from exactk.recommender import Recommender
-from exactk.scale.plan import JobPart, finished_parquet
+from exactk.scale.plan import JobPart, facts_in, finished_parquet
 from exactk.scale.reading import AT_ONCE, DamagedPartError, PartReader, ReadRequests
 
 EXAMPLES = 5  # bad rows named in a report
@@ -71,7 +70,7 @@ class PartReport:
     @classmethod
     def read(cls, path: Path) -> PartReport:
         """From a finished part."""
-        return cls.from_dict(json.loads((pq.read_metadata(path).metadata or {})[b"exactk"]))
+        return cls.from_dict(facts_in(path))
 
 
 class Answers:
