@@ -20,7 +20,7 @@ from exactk.errors import InputError
 from exactk.evaluation.compare import Existing, compare
 from exactk.evaluation.verdict import verdict
 from exactk.recommender import Recommender
-from exactk_lab.bench.kept import comparison_of
+from exactk_lab.bench.pages.kept import comparison_of
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from exactk.models.policy import Policy
 from exactk.search import Feasible, beam, log_prob
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
-from exactk_lab.bench.made import made_batch, made_policy, ruled_batch
+from exactk_lab.bench.engine.made import made_batch, made_policy, ruled_batch
 from small_batches import batch_of, cards_by, graph_of
 
 SMALL = InputSizes(num_users=50, num_items=200)

@@ -17,9 +17,9 @@ from exactk.models.policy import Policy
 from exactk.models.reward import reward_of
 from exactk.search import Feasible, beam
 from exactk.settings.presets import preset
-from exactk_lab.bench.made import logged_batch as random_batch
-from exactk_lab.bench.made import made_batch, made_policy
-from exactk_lab.bench.train import BATCH, SIZES, K, N
+from exactk_lab.bench.engine.made import logged_batch as random_batch
+from exactk_lab.bench.engine.made import made_batch, made_policy
+from exactk_lab.bench.engine.train import BATCH, SIZES, K, N
 
 # Counted on torch 2.13: 175, 88, 3, 624; what is above that is room for another version of torch, not for us.
 ONE_CHOICE, EACH_FURTHER_CHOICE = 190, 95

@@ -17,7 +17,7 @@ from exactk.problem.graph import is_valid_card
 from exactk.search import Feasible, beam
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
-from exactk_lab.bench.made import made_batch, made_policy, ruled_batch
+from exactk_lab.bench.engine.made import made_batch, made_policy, ruled_batch
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="the export is checked with onnxruntime")
 # So many items that none comes twice in a request: equal items tie, and sums in another order break ties otherwise.

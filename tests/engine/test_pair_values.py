@@ -13,7 +13,7 @@ from exactk.errors import InfeasibleError, InputError
 from exactk.learning.phases import compiled_search
 from exactk.models.pairvalue import PairValue
 from exactk.settings.config import InputSizes, PairValueConfig
-from exactk_lab.bench.made import made_batch, ruled_batch
+from exactk_lab.bench.engine.made import made_batch, ruled_batch
 from small_batches import batch_of, cards_by, graph_of
 
 SIZES = InputSizes(num_users=50, num_items=5000, user_feature_size=3, item_feature_size=5)

@@ -30,7 +30,7 @@ from exactk.recommender import Recommender
 from exactk.rivals.contract import Logs
 from exactk.rivals.counting import fit_popularity, fit_random
 from exactk.settings.presets import preset
-from exactk_lab.bench.kept import comparison_of, goals
+from exactk_lab.bench.pages.kept import comparison_of, goals
 from rival_logs import TINY, planted_log, planted_logs
 
 REQUESTS = 400

@@ -25,7 +25,7 @@ from exactk.cli import app
 from exactk.data.columns import Columns
 from exactk.learning.phases import Models
 from exactk.problem.rules.constraints import Constraints
-from exactk_lab.bench.tables import pages
+from exactk_lab.bench.pages.tables import pages
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [page for page in pages(ROOT) if "decisions" not in page.parts and page.name != "changelog.md"]

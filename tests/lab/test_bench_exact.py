@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exactk_lab.bench import briefs, exact
-from exactk_lab.bench.brief_instances import brief_instance
-from exactk_lab.bench.brief_rivals import BRIEF_RIVALS
-from exactk_lab.bench.briefs import BriefPlan, solve_ours
-from exactk_lab.bench.exact import NODES_ONLY, PAIRS, BenchPlan, DisagreementError, InstanceKind
-from exactk_lab.bench.exact_rivals import RIVALS, SolverOutcome, conflict_sets
-from exactk_lab.bench.stopping import Ring
+from exactk_lab.bench.solving import briefs, exact
+from exactk_lab.bench.solving.brief_instances import brief_instance
+from exactk_lab.bench.solving.brief_rivals import BRIEF_RIVALS
+from exactk_lab.bench.solving.briefs import BriefPlan
+from exactk_lab.bench.solving.exact import NODES_ONLY, PAIRS, BenchPlan, DisagreementError, InstanceKind
+from exactk_lab.bench.solving.exact_rivals import RIVALS, SolverOutcome, conflict_sets
+from exactk_lab.bench.solving.stopping import Ring
 
 
 @pytest.mark.parametrize("kind", [NODES_ONLY, PAIRS])
@@ -99,7 +99,7 @@ def test_a_small_run_of_briefs_reports_rows_goals_and_gaps(monkeypatch: pytest.M
 @pytest.mark.parametrize("seed", range(6))
 def test_rivals_prove_our_optimum_under_briefs(pairs: bool, seed: int) -> None:
     instance = brief_instance(14, 4, pairs, seed)
-    mine, _ = solve_ours(instance, limit=20.0, seconds=0.0)
+    mine, _ = exact.ours(instance, limit=20.0, seconds=0.0)
     for name, rival in BRIEF_RIVALS.items():
         outcome = rival(instance, 20.0)()
         assert outcome.status == mine.status, name

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from exactk_lab.bench import footprint
+from exactk_lab.bench.service import footprint
 
 
 def test_an_install_counts_every_package_it_leads_to_once() -> None:

@@ -23,7 +23,7 @@ from exactk.rivals.contract import Budget, Logs
 from exactk.rivals.selection import Exact
 from exactk.settings.presets import ABLATIONS
 from exactk.tensors import TensorBatch
-from exactk_lab.bench import reproduced
+from exactk_lab.bench.pages import reproduced
 from exactk_lab.reproduce import PARTS, bayes, figures, main_table, methods, paper
 from exactk_lab.reproduce.attention import most_attended, most_telling, tidy
 from exactk_lab.reproduce.cells import Cell, Options, Result, difference, run_cells

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exactk_lab.bench.tables import BLOCK, pages, renewed
+from exactk_lab.bench.pages.tables import BLOCK, pages, renewed
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = sorted((ROOT / "results").glob("*.json"))
@@ -17,7 +17,7 @@ RESULTS = sorted((ROOT / "results").glob("*.json"))
 @pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_tables_of_a_page_are_those_of_the_results(page: Path) -> None:
     text = page.read_text()
-    assert renewed(text, ROOT) == text, "python -m exactk_lab.bench.tables makes them anew"
+    assert renewed(text, ROOT) == text, "python -m exactk_lab.bench.pages.tables makes them anew"
 
 
 @pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: str(page.relative_to(ROOT)))

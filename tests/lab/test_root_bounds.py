@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from exactk_lab.bench.root_bounds import matrix_bound, shared_bound, split_bound
+from exactk_lab.bench.solving.root_bounds import matrix_bound, shared_bound, split_bound
 
 SEEDS = range(6)
 

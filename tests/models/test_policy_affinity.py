@@ -15,7 +15,7 @@ from exactk.models.policy import Affinity
 from exactk.search.decoding import beam
 from exactk.search.feasible import Feasible
 from exactk.settings.config import InputSizes, PolicyConfig
-from exactk_lab.bench.made import made_batch, made_policy
+from exactk_lab.bench.engine.made import made_batch, made_policy
 from small_batches import cards_by
 
 SIZES = InputSizes(num_users=3, num_items=4)

@@ -20,7 +20,7 @@ from exactk.learning.optimiser import Optimiser, with_sparse_gradients
 from exactk.recommender import Recommender
 from exactk.scale.building import Reading, build_parts
 from exactk.settings.presets import preset
-from exactk_lab.bench.embeddings import bytes_of
+from exactk_lab.bench.engine.embeddings import bytes_of
 from serving_model import ITEMS, K, N, write_data
 
 

@@ -21,7 +21,7 @@ from exactk.search.decoding import greedy_by_weight
 from exactk.search.maximise import swaps, valid_swaps
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
-from exactk_lab.bench.made import made_policy
+from exactk_lab.bench.engine.made import made_policy
 from random_briefs import KINDS, Shelf, a_shelf
 from small_batches import TableSteps, batch_of
 

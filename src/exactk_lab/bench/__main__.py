@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import sys
+
+from exactk_lab.bench import benchmark
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m exactk_lab.bench")
     parser.add_argument("module", help="a module of exactk_lab.bench, such as train_cuda")
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args()
-    report = importlib.import_module(f"exactk_lab.bench.{chosen.module}").run(quick=chosen.quick)
+    report = benchmark(chosen.module).run(quick=chosen.quick)
     sys.stdout.write(
         json.dumps(
             {**report.as_dict(), "command": " ".join(["python -m exactk_lab.bench", *sys.argv[1:]])}, indent=1

@@ -1,11 +1,11 @@
-"""The one shape of a benchmark's result: rows measured, goals met or missed, the machine that ran it.
+"""The one shape of a benchmark's result: rows measured, goals met or missed, the machine that ran it; and of a table.
 
 Knows no benchmark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -60,3 +60,17 @@ class Report:
             "seeds": list(self.seeds),
             "machine": self.machine,
         }
+
+
+def table(heads: str, lines: Iterable[str]) -> str:
+    """Markdown of cells parted by " | "; a head that begins with ">" is of figures, which stand to the right.
+
+    >>> print(table("K | >ms", ["4 | 0.3"]))
+    | K | ms |
+    |---|---:|
+    | 4 | 0.3 |
+    """
+    names = heads.split(" | ")
+    rule = "|".join("---:" if name.startswith(">") else "---" for name in names)
+    head = " | ".join(name.removeprefix(">") for name in names)
+    return "\n".join([f"| {head} |", f"|{rule}|", *(f"| {line} |" for line in lines)])

@@ -29,7 +29,7 @@ from exactk.scale.score import score
 from exactk.scale.scoring import ScoringJob
 from exactk.scale.training import TrainingJob, train
 from exactk.settings.presets import preset
-from exactk_lab.bench.embeddings import SEEDS, hashing_rows, table_rows
+from exactk_lab.bench.engine.embeddings import SEEDS, hashing_rows, table_rows
 from exactk_lab.bench.report import Goal, Report
 
 N = 50

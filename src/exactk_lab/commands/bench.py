@@ -5,7 +5,6 @@ Each benchmark is a module of `exactk_lab.bench` with a `run`; this file only na
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ import typer
 from exactk.cli import app
 from exactk.cli.output import emit, emit_json, emit_table, keep_json, plain, talk
 from exactk.errors import ExactKError, InputError
+from exactk_lab.bench import benchmark
 from exactk_lab.bench.report import Report
 
 BENCHMARKS = {
@@ -88,7 +88,7 @@ def _cell(value: object) -> object:
 def _measured(module: str, quick: bool, published: Path | None) -> Report:
     talk(f"bench {module.replace('_', ' on ')}: {BENCHMARKS[module.removesuffix('_cuda')]}")
     settings: dict[str, Any] = {"published": published} if module == "train" else {}
-    report: Report = importlib.import_module(f"exactk_lab.bench.{module}").run(quick=quick, **settings)
+    report: Report = benchmark(module).run(quick=quick, **settings)
     return report
 
 

@@ -47,7 +47,7 @@ def reproduce(
     ),
 ) -> None:
     """Reproduce a table or figure of the paper: train what is missing, judge it on the test requests, print it."""
-    from exactk_lab.bench.reproduced import table
+    from exactk_lab.bench.pages.reproduced import table
     from exactk_lab.reproduce import PARTS, figures
     from exactk_lab.reproduce.cells import Options
     from exactk_lab.reproduce.sources import Place

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from exactk_lab.bench.load import as_http
 from exactk_lab.bench.report import Goal
-from exactk_lab.bench.serve import SEED, fit_model, started
+from exactk_lab.bench.service.load import as_http
+from exactk_lab.bench.service.serve import SEED, fit_model, started
 from exactk_lab.bench.torture.http_requests import Sent, good_requests, hostile_requests
 
 SERVE = """

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from exactk_lab.bench.serve import SEED, K, card_bodies, solve_bodies
+from exactk_lab.bench.service.serve import SEED, K, card_bodies, solve_bodies
 
 USUAL_MS = 100.0  # the service's own budget
 # What a page of a shop asks for, and what is hard about it: three rules at a time, on 512 candidates.

@@ -17,7 +17,7 @@ import numpy as np
 from exactk.errors import ExactKError, InfeasibleError
 from exactk.problem.rules.constraints import Constraints, load_rules
 from exactk.problem.solving import Card, solve
-from exactk_lab.bench.brief_instances import FLAT_WEIGHT, BriefInstance, brief_instance
+from exactk_lab.bench.solving.brief_instances import FLAT_WEIGHT, BriefInstance, brief_instance
 from exactk_lab.bench.torture.files import PIECES
 
 Rng = np.random.Generator

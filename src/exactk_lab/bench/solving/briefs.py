@@ -14,13 +14,13 @@ import numpy as np
 
 from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests, complete_graph
-from exactk_lab.bench.brief_instances import BriefInstance, brief_instance
-from exactk_lab.bench.brief_rivals import BRIEF_RIVALS
-from exactk_lab.bench.exact_rivals import SolverOutcome, Status
 from exactk_lab.bench.report import Goal, Report
-from exactk_lab.bench.root_bounds import measured as bounds_measured
-from exactk_lab.bench.stopping import Ring
-from exactk_lab.bench.timing import repeated, spread
+from exactk_lab.bench.solving.brief_instances import brief_instance
+from exactk_lab.bench.solving.brief_rivals import BRIEF_RIVALS
+from exactk_lab.bench.solving.exact import Asked, ours, spread_of, try_rival
+from exactk_lab.bench.solving.root_bounds import measured as bounds_measured
+from exactk_lab.bench.solving.stopping import Ring
+from exactk_lab.bench.timing import spread
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def run(quick: bool = False) -> Report:
 def rows_of(plan: BriefPlan, ring: Ring) -> list[dict[str, Any]]:
     """Every cell; a rival once stopped is taken to need the limit at larger N of the same K."""
     over: set[tuple[str, bool, int]] = set()
-    solve_ours(brief_instance(20, 4, True, 0), limit=60.0, seconds=0.0)  # compiled code is loaded first
+    ours(brief_instance(20, 4, True, 0), limit=60.0, seconds=0.0)  # compiled code is loaded first
     return [measured(cell, plan, ring, over) for cell in cells(plan)]
 
 
@@ -88,33 +88,15 @@ def cells(plan: BriefPlan) -> Iterator[BriefCell]:
                 yield BriefCell(pairs, K, N)
 
 
-def solve_ours(instance: BriefInstance, limit: float, seconds: float) -> tuple[SolverOutcome, list[float]]:
-    """Our answer, and the times of repeated calls (the first left out)."""
-    requests, node = instance.requests(), instance.node[None].astype(float)
-    pair = None if instance.pair is None else instance.pair[None].astype(float)
-    started = time.perf_counter()
-    found = cliques.best(requests, node, pair, limit)
-    first = time.perf_counter() - started
-    finished = bool(found.optimal[0])
-    status: Status = "limit" if not finished else "optimal" if found.found[0] else "infeasible"
-    long = first > limit / 2
-    times = [first] if long else repeated(lambda: cliques.best(requests, node, pair, limit), seconds)
-    return SolverOutcome(
-        status, float(found.weight[0]), float(found.bound[0]), float(np.median(times))
-    ), times
-
-
 def measured(
     cell: BriefCell, plan: BriefPlan, ring: Ring, over: set[tuple[str, bool, int]]
 ) -> dict[str, Any]:
     """One row: our times and each rival's on the requests of a cell; refuses contradicting proofs."""
-    from exactk_lab.bench.exact import check
-
     instances = [
         brief_instance(cell.num_nodes, cell.card_size, cell.pairs, seed) for seed in range(plan.num_instances)
     ]
-    solved = [solve_ours(instance, plan.limit, plan.repeat_seconds) for instance in instances]
-    answers = [outcome for outcome, _ in solved]
+    solved = [ours(instance, plan.limit, plan.repeat_seconds) for instance in instances]
+    asked = Asked(cell, instances, [outcome for outcome, _ in solved], plan.limit)
     row: dict[str, Any] = {
         "brief": "node+pair" if cell.pairs else "node",
         "card_size": cell.card_size,
@@ -123,32 +105,13 @@ def measured(
     }
     least = np.full(len(instances), np.inf)
     for name in BRIEF_RIVALS:
-        tried = (name, cell.pairs, cell.card_size) in over
-        taken: list[float] = []
-        run = stopped = 0
-        for seed, instance in enumerate(instances):
-            if tried or stopped:
-                taken.append(plan.limit)
-                continue
-            outcome = ring.solve(f"brief, {name}", instance, plan.limit)
-            check(answers[seed], outcome, name, cell, seed)
-            run += 1
-            stopped += outcome.status == "limit"
-            taken.append(max(outcome.seconds, plan.limit) if outcome.status == "limit" else outcome.seconds)
-        if stopped:
-            over.add((name, cell.pairs, cell.card_size))
-        least = np.minimum(least, taken)
-        row[f"{name}_ms"] = spread(taken) | {"run": run, "stopped": stopped}
-    ratios = [
-        1.0 if answer.status == "limit" and least[seed] >= plan.limit else least[seed] / answer.seconds
-        for seed, answer in enumerate(answers)
-    ]
-    return row | {
-        "ratio": float(np.median(ratios)),
-        "least_ratio": float(min(ratios)),
-        "infeasible": sum(answer.status == "infeasible" for answer in answers),
-        "unproven": sum(answer.status == "limit" for answer in answers),
-    }
+        kind = (name, cell.pairs, cell.card_size)
+        trial = try_rival(f"brief, {name}", asked, ring, kind in over)
+        if trial.num_stopped:
+            over.add(kind)
+        least = np.minimum(least, list(trial.seconds.values()))
+        row[f"{name}_ms"] = spread_of(trial)
+    return row | asked.figures(least.tolist())
 
 
 def anytime_rows(plan: BriefPlan) -> list[dict[str, Any]]:

@@ -18,7 +18,15 @@ from typing import Any
 import numpy as np
 
 from exactk_lab.bench.report import Goal, Report
-from exactk_lab.bench.serve import SEED, card_bodies, fit_model, loaded, resident_bytes, solve_bodies, started
+from exactk_lab.bench.service.serve import (
+    SEED,
+    card_bodies,
+    fit_model,
+    loaded,
+    resident_bytes,
+    solve_bodies,
+    started,
+)
 
 SERVE = """
 import sys

@@ -26,8 +26,8 @@ from exactk.recommender import Recommender
 from exactk.settings.config import Config
 from exactk.settings.presets import preset
 from exactk.tensors import TensorBatch
-from exactk_lab.bench.made import MOVIELENS
-from exactk_lab.bench.made import logged_batch as random_batch
+from exactk_lab.bench.engine.made import MOVIELENS
+from exactk_lab.bench.engine.made import logged_batch as random_batch
 from exactk_lab.bench.report import Goal, Report
 
 K, N, BATCH = 4, 20, 32

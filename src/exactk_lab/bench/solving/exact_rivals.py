@@ -15,9 +15,10 @@ from exactk.errors import MissingExtraError
 
 try:
     import networkx
-    from ortools.sat.python import cp_model
-    from scipy import sparse
-    from scipy.optimize import Bounds, LinearConstraint, milp
+    from ortools.sat.python import cp_model as cp_model
+    from scipy import sparse as sparse
+    from scipy.optimize import Bounds, milp
+    from scipy.optimize import LinearConstraint as LinearConstraint
 except ImportError as error:
     raise MissingExtraError(
         f"the rivals are not installed ({error.name}): pip install 'exactk[rivals]'"
@@ -103,6 +104,11 @@ def cp_sat(instance: Instance, limit: float, tight: bool = False) -> Solve:
             for i in range(N):
                 model.add(sum(of_node[i]) == (K - 1) * chosen[i])
     model.maximize(sum(terms))
+    return cp_sat_solve(model, limit)
+
+
+def cp_sat_solve(model: Any, limit: float, unit: int = 1) -> Solve:
+    """What solves a model of CP-SAT on one worker; values are counted in parts of a unit."""
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_time_in_seconds = limit
@@ -116,7 +122,8 @@ def cp_sat(instance: Instance, limit: float, tight: bool = False) -> Solve:
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return SolverOutcome("limit", -np.inf, np.inf, seconds)
         said: Status = "optimal" if status == cp_model.OPTIMAL else "limit"
-        return SolverOutcome(said, float(round(solver.objective_value)), solver.best_objective_bound, seconds)
+        value, bound = round(solver.objective_value), solver.best_objective_bound
+        return SolverOutcome(said, value / unit, bound / unit, seconds)
 
     return solve
 
@@ -154,6 +161,11 @@ def highs(instance: Instance, limit: float) -> Solve:
     rules = LinearConstraint(sparse.bmat(blocks, format="csr"), np.concatenate(lower), np.concatenate(upper))
     whole = np.zeros(len(weights))
     whole[:N] = 1  # with whole nodes the pairs come out whole by themselves
+    return highs_solve(weights, rules, whole, limit)
+
+
+def highs_solve(weights: np.ndarray, rules: Any, whole: np.ndarray, limit: float, unit: int = 1) -> Solve:
+    """What solves a linear program of shares between 0 and 1, some of them whole; values are whole parts of a unit."""
     options = {"time_limit": limit, "mip_rel_gap": 0.0}
 
     def solve() -> SolverOutcome:
@@ -162,7 +174,7 @@ def highs(instance: Instance, limit: float) -> Solve:
         seconds = time.perf_counter() - started
         if answer.status == 2:
             return SolverOutcome("infeasible", -np.inf, -np.inf, seconds)
-        value = -np.inf if answer.x is None else float(round(-answer.fun))
+        value = -np.inf if answer.x is None else round(-answer.fun * unit) / unit
         bound = np.inf if answer.mip_dual_bound is None else -answer.mip_dual_bound
         return SolverOutcome("optimal" if answer.status == 0 else "limit", value, bound, seconds)
 

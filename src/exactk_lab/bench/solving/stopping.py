@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from exactk.errors import ExactKError
-from exactk_lab.bench.brief_instances import BriefInstance
-from exactk_lab.bench.brief_rivals import BRIEF_RIVALS
-from exactk_lab.bench.exact_rivals import RIVALS, Instance, SolverOutcome
+from exactk_lab.bench.solving.brief_instances import BriefInstance
+from exactk_lab.bench.solving.brief_rivals import BRIEF_RIVALS
+from exactk_lab.bench.solving.exact_rivals import RIVALS, Instance, SolverOutcome
 
 KNOWN: dict[str, Any] = RIVALS | {f"brief, {name}": rival for name, rival in BRIEF_RIVALS.items()}
 GRACE = 1.0  # seconds a solver may take to notice its own limit, on top of a tenth of it

@@ -20,7 +20,7 @@ from exactk.models.card_value import CardValue
 from exactk.problem.batch import Batch
 from exactk.settings.config import CardValueConfig, Config, InputSizes, PairValueConfig
 from exactk.tensors import TensorBatch, arrays_of
-from exactk_lab.bench.made import made_batch
+from exactk_lab.bench.engine.made import made_batch
 from exactk_lab.bench.timing import each_once, figures
 
 SIZES = InputSizes(

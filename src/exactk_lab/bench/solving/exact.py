@@ -6,7 +6,7 @@ Knows no solver from inside: rivals are `exact_rivals.py`, ours is `cliques.best
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,9 +15,10 @@ import numpy as np
 from exactk.errors import ExactKError
 from exactk.problem.exact import cliques
 from exactk.problem.graph import Requests
-from exactk_lab.bench.exact_rivals import RIVALS, Instance, SolverOutcome, Status
 from exactk_lab.bench.report import Goal, Report
-from exactk_lab.bench.stopping import Ring
+from exactk_lab.bench.solving.brief_instances import BriefInstance
+from exactk_lab.bench.solving.exact_rivals import RIVALS, Instance, SolverOutcome, Status
+from exactk_lab.bench.solving.stopping import Ring
 from exactk_lab.bench.timing import repeated, spread
 
 NODES_ONLY, PAIRS = "node", "node+pair"
@@ -97,13 +98,19 @@ def instance_of(cell: InstanceKind, seed: int) -> Instance:
     return Instance(upper | upper.T, cell.card_size, node, pair + pair.T if cell.kind == PAIRS else None)
 
 
-def arguments(instance: Instance) -> tuple[Requests, np.ndarray, np.ndarray | None]:
+def arguments(instance: Instance | BriefInstance) -> tuple[Requests, np.ndarray, np.ndarray | None]:
     """The same request as our engine takes it."""
+    if isinstance(instance, BriefInstance):
+        requests = instance.requests()
+    else:
+        requests = Requests.of(instance.graph[None], instance.card_size)
     pair = None if instance.pair is None else instance.pair[None].astype(float)
-    return Requests.of(instance.graph[None], instance.card_size), instance.node[None].astype(float), pair
+    return requests, instance.node[None].astype(float), pair
 
 
-def ours(instance: Instance, limit: float, seconds: float) -> tuple[SolverOutcome, list[float]]:
+def ours(
+    instance: Instance | BriefInstance, limit: float, seconds: float
+) -> tuple[SolverOutcome, list[float]]:
     """Our answer, and the times of repeated calls (the first, which may load compiled code, left out)."""
     requests, node, pair = arguments(instance)
     started = time.perf_counter()
@@ -119,8 +126,10 @@ def ours(instance: Instance, limit: float, seconds: float) -> tuple[SolverOutcom
     return outcome, times
 
 
-def applies(name: str, instance: Instance) -> bool:
+def applies(name: str, instance: Instance | BriefInstance) -> bool:
     """Whether a rival can solve this kind of request at all."""
+    if isinstance(instance, BriefInstance):
+        return True
     if name == "CP-SAT, tight pairs":
         return instance.pair is not None
     if name == "networkx":
@@ -137,6 +146,28 @@ def check(mine: SolverOutcome, other: SolverOutcome, name: str, cell: tuple[Any,
         raise DisagreementError(f"{cell}, seed {seed}: ours says {mine}, {name} says {other}")
 
 
+class Asked(NamedTuple):
+    """The requests of a cell, our answers to them, and the seconds after which a rival is stopped."""
+
+    cell: tuple[Any, ...]
+    instances: Sequence[Instance | BriefInstance]
+    answers: Sequence[SolverOutcome]
+    limit: float
+
+    def figures(self, least: Sequence[float]) -> dict[str, Any]:
+        """How we stand to the best rival's time on each request, and what nobody could prove."""
+        ratios = [
+            1.0 if answer.status == "limit" and best >= self.limit else best / answer.seconds
+            for answer, best in zip(self.answers, least, strict=True)
+        ]
+        return {
+            "ratio": float(np.median(ratios)),
+            "least_ratio": float(min(ratios)),
+            "infeasible": sum(answer.status == "infeasible" for answer in self.answers),
+            "unproven": sum(answer.status == "limit" for answer in self.answers),
+        }
+
+
 class Trial(NamedTuple):
     """A rival on the requests of a cell: seconds by seed, the limit where it was stopped or not tried any more."""
 
@@ -145,29 +176,21 @@ class Trial(NamedTuple):
     num_stopped: int
 
 
-def try_rival(
-    name: str,
-    cell: InstanceKind,
-    instances: list[Instance],
-    answers: list[SolverOutcome],
-    plan: BenchPlan,
-    ring: Ring,
-    tried: bool,
-) -> Trial:
+def try_rival(name: str, asked: Asked, ring: Ring, tried: bool) -> Trial:
     """Run a rival until it is first stopped; `tried` says that this happened already at a smaller N."""
     seconds: dict[int, float] = {}
     run = stopped = 0
-    for seed, instance in enumerate(instances):
+    for seed, instance in enumerate(asked.instances):
         if not applies(name, instance):
             continue
         if tried or stopped:
-            seconds[seed] = plan.limit
+            seconds[seed] = asked.limit
             continue
-        outcome = ring.solve(name, instance, plan.limit)
-        check(answers[seed], outcome, name, cell, seed)
+        outcome = ring.solve(name, instance, asked.limit)
+        check(asked.answers[seed], outcome, name, asked.cell, seed)
         run += 1
         stopped += outcome.status == "limit"
-        seconds[seed] = max(outcome.seconds, plan.limit) if outcome.status == "limit" else outcome.seconds
+        seconds[seed] = max(outcome.seconds, asked.limit) if outcome.status == "limit" else outcome.seconds
     return Trial(seconds, run, stopped)
 
 
@@ -177,29 +200,19 @@ def measure(
     """One row: our times and each rival's on the requests of a cell. `over` remembers who was stopped, and where."""
     instances = [instance_of(cell, seed) for seed in range(plan.num_instances)]
     solved = [ours(instance, plan.limit, plan.repeat_seconds) for instance in instances]
-    answers = [outcome for outcome, _ in solved]
+    asked = Asked(cell, instances, [outcome for outcome, _ in solved], plan.limit)
     row: dict[str, Any] = {**cell._asdict(), "ours_ms": spread([t for _, times in solved for t in times])}
-    least = dict.fromkeys(range(len(instances)), np.inf)  # the best rival's time on each request
+    least = [np.inf] * len(instances)  # the best rival's time on each request
     for name in RIVALS:
         smaller = [cell._replace(num_nodes=N) for N in plan.num_nodes if cell.num_nodes > N]
-        trial = try_rival(name, cell, instances, answers, plan, ring, any((name, c) in over for c in smaller))
+        trial = try_rival(name, asked, ring, any((name, c) in over for c in smaller))
         if trial.num_stopped:
             over.add((name, cell))
         for seed, seconds in trial.seconds.items():
             least[seed] = min(least[seed], seconds)
         row[f"{name}_ms"] = figures_of(trial, plan.limit)
-    ratios = [
-        1.0 if answer.status == "limit" and least[seed] >= plan.limit else least[seed] / answer.seconds
-        for seed, answer in enumerate(answers)
-    ]
-    unproven = [answer for answer in answers if answer.status == "limit"]
-    return row | {
-        "ratio": float(np.median(ratios)),
-        "least_ratio": float(min(ratios)),
-        "infeasible": sum(answer.status == "infeasible" for answer in answers),
-        "unproven": len(unproven),
-        "largest_gap": max(((a.bound - a.value) / abs(a.value) for a in unproven), default=0.0),
-    }
+    gaps = [(a.bound - a.value) / abs(a.value) for a in asked.answers if a.status == "limit"]
+    return row | asked.figures(least) | {"largest_gap": max(gaps, default=0.0)}
 
 
 def figures_of(trial: Trial, limit: float) -> dict[str, Any] | str:
@@ -208,6 +221,11 @@ def figures_of(trial: Trial, limit: float) -> dict[str, Any] | str:
         return "does not apply"
     if not trial.num_run:
         return f"> {1e3 * limit:g}: stopped at a smaller N"
+    return spread_of(trial)
+
+
+def spread_of(trial: Trial) -> dict[str, Any]:
+    """Its times, on how many requests it was run, and on how many it was stopped."""
     return spread(list(trial.seconds.values())) | {"run": trial.num_run, "stopped": trial.num_stopped}
 
 

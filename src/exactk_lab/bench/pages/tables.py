@@ -1,6 +1,6 @@
 """Tables of README and docs, made from committed results: what stands there was measured.
 
-Knows the shape of `results/*.json`, no benchmark. `python -m exactk_lab.bench.tables` writes every block anew; a block
+Knows the shape of `results/*.json`, no benchmark. `python -m exactk_lab.bench.pages.tables` writes every block anew; it
 stands between `<!-- made from results/NAME.json: TABLE -->` and `<!-- end -->`, several results parted by commas.
 """
 
@@ -15,8 +15,9 @@ from typing import Any
 
 from exactk.evaluation.table import HEADLINES, Comparison, Row
 from exactk.evaluation.verdict import markdown
-from exactk_lab.bench import reproduced, speed_tables
-from exactk_lab.bench.kept import comparison_of, goals
+from exactk_lab.bench.pages import reproduced, speed_tables
+from exactk_lab.bench.pages.kept import comparison_of, goals
+from exactk_lab.bench.report import table
 
 CELLS = ((50, 4), (50, 6), (200, 4), (200, 10), (500, 10))
 DENSITY = 0.9
@@ -42,10 +43,7 @@ BLOCK = re.compile(
 
 def exact_table(document: dict[str, Any]) -> str:
     """The exact engine beside the best solver of each cell: items and pairs scored, nine in ten pairs allowed."""
-    lines = [
-        "| N | K | exactk | the best of CP-SAT and HiGHS | times faster |",
-        "|---|---|---|---|---|",
-    ]
+    lines = []
     for num_nodes, card_size in CELLS:
         wanted = ("node+pair", num_nodes, card_size, DENSITY)
         row = next(
@@ -63,8 +61,8 @@ def exact_table(document: dict[str, Any]) -> str:
         ratio = (
             f"{'> ' if stopped else ''}{row['ratio']:,.0f}" if row["ratio"] >= 10 else f"> {row['ratio']:.1f}"
         )
-        lines.append(f"| {num_nodes} | {card_size} | {_seconds(ours)} | {rival} | {ratio} |")
-    return "\n".join(lines)
+        lines.append(f"{num_nodes} | {card_size} | {_seconds(ours)} | {rival} | {ratio}")
+    return table("N | K | exactk | the best of CP-SAT and HiGHS | times faster", lines)
 
 
 def full_comparison(document: dict[str, Any]) -> str:
@@ -84,10 +82,7 @@ def full_comparison(document: dict[str, Any]) -> str:
 
 def overview(*documents: dict[str, Any]) -> str:
     """A line for each log: the best of ours, the strongest rival, how far apart they are, and what counting reaches."""
-    lines = [
-        "| log | judged by | exactk | strongest rival | difference | popularity |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
+    lines = []
     for document in documents:
         found, facts = comparison_of(document), document["facts"]
         assert found.strongest_rival is not None
@@ -97,8 +92,8 @@ def overview(*documents: dict[str, Any]) -> str:
         cells = [_overviewed(found, row, bold=found.rows[0] is row) for row in (ours, rival)]
         cells += [_gain(found, ours, rival), f"{found.headline_of(counted).estimate:.3f}"]
         judged = f"{LOGS[facts['data']]}, {facts['judged']:,} requests | {HEADLINES[found.headline]}"
-        lines.append(f"| {judged} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(f"{judged} | {' | '.join(cells)}")
+    return table("log | judged by | >exactk | >strongest rival | >difference | >popularity", lines)
 
 
 def _overviewed(found: Comparison, row: Row, bold: bool) -> str:
@@ -109,10 +104,7 @@ def _overviewed(found: Comparison, row: Row, bold: bool) -> str:
 
 def strength_table(*documents: dict[str, Any]) -> str:
     """Worlds side by side: what our two methods gain over the best rival, most of which score single items."""
-    lines = [
-        "| world | the best rival | its true value | pair value + exact | GAttN + RLfD |",
-        "|---|---|---:|---:|---:|",
-    ]
+    lines = []
     for document in documents:
         found, world = comparison_of(document), document["facts"]["world"]
         assert found.strongest_rival is not None
@@ -124,8 +116,8 @@ def strength_table(*documents: dict[str, Any]) -> str:
         ]
         gains = [_gain(found, row, rival) for row in ours]
         name = f"strength {world['strength']:g}" + (f", theme {world['theme']:g}" if world["theme"] else "")
-        lines.append(f"| {name} | {rival.way} | {rival.value.estimate:.4f} | {' | '.join(gains)} |")
-    return "\n".join(lines)
+        lines.append(f"{name} | {rival.way} | {rival.value.estimate:.4f} | {' | '.join(gains)}")
+    return table("world | the best rival | >its true value | >pair value + exact | >GAttN + RLfD", lines)
 
 
 def _gain(found: Comparison, row: Row, rival: Row) -> str:
@@ -138,16 +130,15 @@ def _gain(found: Comparison, row: Row, rival: Row) -> str:
 
 def trust_table(document: dict[str, Any]) -> str:
     """Bias and coverage where the support check answers, and where it does not what believing would have brought."""
-    lines = [
-        "| log | policy asked about | estimator | true value | refused | bias | 95% interval holds the truth "
-        "| unchecked: bias | holds the truth |",
-        "|---|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in document["rows"]:
-        answered, all_logs = (_trusted(part) for part in (row, row["unchecked"]))
-        start = f"| {row['case']} | {row['policy']} | {row['estimator'].upper()} | {row['true_value']:.4f} "
-        lines.append(f"{start}| {row['refused']:.0%} | {answered} | {all_logs} |")
-    return "\n".join(lines)
+    heads = (
+        "log | policy asked about | estimator | >true value | >refused | >bias | >95% interval holds the truth "
+        "| >unchecked: bias | >holds the truth"
+    )
+    return table(heads, (
+        f"{row['case']} | {row['policy']} | {row['estimator'].upper()} | {row['true_value']:.4f} "
+        f"| {row['refused']:.0%} | {_trusted(row)} | {_trusted(row['unchecked'])}"
+        for row in document["rows"]
+    ))  # fmt: skip
 
 
 def _trusted(row: dict[str, Any]) -> str:
@@ -158,96 +149,76 @@ def _trusted(row: dict[str, Any]) -> str:
 
 def evaluate_table(document: dict[str, Any]) -> str:
     """Models judged on one world: true value, share of the optimum, valid cards."""
-    lines = [
-        "| model | true value | the optimum | share | requests | invalid cards |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    for row in document["rows"]:
-        invalid = round((1 - row["valid"]) * row["requests"])
-        lines.append(
-            f"| {NAMES[row['config']['model']]} | {row['true_value']:.4f} | {row['optimum']:.4f} "
-            f"| **{row['share_of_optimum']:.1%}** | {row['requests']:,.0f} | {invalid} |"
-        )
-    return "\n".join(lines)
+    return table("model | >true value | >the optimum | >share | >requests | >invalid cards", (
+        f"{NAMES[row['config']['model']]} | {_of_the_optimum(row)} | {round((1 - row['valid']) * row['requests'])}"
+        for row in document["rows"]
+    ))  # fmt: skip
+
+
+def _of_the_optimum(row: dict[str, Any]) -> str:
+    value = f"{row['true_value']:.4f} | {row['optimum']:.4f} | **{row['share_of_optimum']:.1%}**"
+    return f"{value} | {row['requests']:,.0f}"
 
 
 def seeds_table(document: dict[str, Any]) -> str:
     """One model's settings on several worlds, a row for each."""
-    lines = ["| world | true value | the optimum | share | requests |", "|---|---:|---:|---:|---:|"]
-    lines += [
-        f"| {Path(row['data']).name} | {row['true_value']:.4f} | {row['optimum']:.4f} "
-        f"| **{row['share_of_optimum']:.1%}** | {row['requests']:,.0f} |"
-        for row in document["rows"]
-    ]
-    return "\n".join(lines)
+    lines = (f"{Path(row['data']).name} | {_of_the_optimum(row)}" for row in document["rows"])
+    return table("world | >true value | >the optimum | >share | >requests", lines)
 
 
 def briefs_table(document: dict[str, Any]) -> str:
     """Random briefs: our times beside those of two solvers, and on the worst request."""
-    lines = [
-        "| weights | N | K | exactk | CP-SAT | HiGHS | times faster, median | least |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    lines = []
     for row in (row for row in document["rows"] if "brief" in row):
         times = [_seconds(row[name]["median"]) for name in ("ours_ms", "CP-SAT_ms", "HiGHS_ms")]
         lines.append(
-            f"| {row['brief']} | {row['num_nodes']} | {row['card_size']} | {' | '.join(times)} "
-            f"| {row['ratio']:,.0f} | {row['least_ratio']:,.1f} |"
+            f"{row['brief']} | {row['num_nodes']} | {row['card_size']} | {' | '.join(times)} "
+            f"| {row['ratio']:,.0f} | {row['least_ratio']:,.1f}"
         )
-    return "\n".join(lines)
+    return table("weights | >N | >K | >exactk | >CP-SAT | >HiGHS | >times faster, median | >least", lines)
 
 
 def gaps_table(document: dict[str, Any]) -> str:
     """What is proven, and what the card lacks, after so many milliseconds."""
-    lines = [
-        "| N | K | budget, ms | proven gap, median | short of the best known, median | worst |",
-        "|---:|---:|---:|---:|---:|---:|",
-    ]
-    lines += [
-        f"| {row['num_nodes']} | {row['card_size']} | {row['budget_ms']:g} | {row['gap']:.1%} | {row['short']:.1%} "
-        f"| {row['worst_short']:.1%} |"
-        for row in document["rows"]
-        if "anytime" in row
-    ]
-    return "\n".join(lines)
+    heads = ">N | >K | >budget, ms | >proven gap, median | >short of the best known, median | >worst"
+    return table(heads, (
+        f"{row['num_nodes']} | {row['card_size']} | {row['budget_ms']:g} | {row['gap']:.1%} | {row['short']:.1%} "
+        f"| {row['worst_short']:.1%}"
+        for row in document["rows"] if "anytime" in row
+    ))  # fmt: skip
 
 
 def root_table(document: dict[str, Any]) -> str:
     """By how much bounds of several kinds exceed the best card before anything is searched."""
-    lines = ["| bound | N | K | above the best card, median | time |", "|---|---:|---:|---:|---:|"]
-    lines += [
-        f"| {row['root']} | {row['num_nodes']} | {row['card_size']} | {row['above']:.1%} "
-        f"| {_seconds(1e3 * row['seconds'])} |"
-        for row in document["rows"]
-        if "root" in row
-    ]
-    return "\n".join(lines)
+    return table("bound | >N | >K | >above the best card, median | >time", (
+        f"{row['root']} | {row['num_nodes']} | {row['card_size']} | {row['above']:.1%} "
+        f"| {_seconds(1e3 * row['seconds'])}"
+        for row in document["rows"] if "root" in row
+    ))  # fmt: skip
 
 
 def lists_table(document: dict[str, Any]) -> str:
     """Models judged on later lists: the clicked item on the card."""
-    lines = ["| model | members | requests | clicked item on the card |", "|---|---:|---:|---:|"]
-    lines += [
-        f"| {Path(row['model']).name} | {row['config']['card_value']['members']} | {row['requests']:,.0f} "
-        f"| {row['precision']:.3f} |"
+    return table("model | >members | >requests | >clicked item on the card", (
+        f"{Path(row['model']).name} | {row['config']['card_value']['members']} | {row['requests']:,.0f} "
+        f"| {row['precision']:.3f}"
         for row in document["rows"]
-    ]
-    return "\n".join(lines)
+    ))  # fmt: skip
 
 
 def bundles_table(document: dict[str, Any]) -> str:
     """Whole cards recovered, fold by fold, and of all requests together."""
-    lines = ["| log | requests | whole card recovered | overlap with it |", "|---|---:|---:|---:|"]
     rows = document["rows"]
-    lines += [
-        f"| {Path(row['data']).name} | {row['requests']:,.0f} | {row['whole_card']:.3f} | {row['hit_ratio']:.3f} |"
+    lines = [
+        f"{Path(row['data']).name} | {row['requests']:,.0f} | {row['whole_card']:.3f} | {row['hit_ratio']:.3f}"
         for row in rows
     ]
     count = sum(row["requests"] for row in rows)
     whole, overlap = (
         sum(row[name] * row["requests"] for row in rows) / count for name in ("whole_card", "hit_ratio")
     )
-    return "\n".join([*lines, f"| all | {count:,.0f} | **{whole:.3f}** | {overlap:.3f} |"])
+    lines.append(f"all | {count:,.0f} | **{whole:.3f}** | {overlap:.3f}")
+    return table("log | >requests | >whole card recovered | >overlap with it", lines)
 
 
 def _seconds(milliseconds: float) -> str:
@@ -255,32 +226,15 @@ def _seconds(milliseconds: float) -> str:
 
 
 TABLES: dict[str, Callable[..., str]] = {
-    "exact_table": exact_table,
-    "full_comparison": full_comparison,
-    "overview": overview,
-    "strength_table": strength_table,
-    "trust_table": trust_table,
-    "evaluate_table": evaluate_table,
-    "seeds_table": seeds_table,
-    "bundles_table": bundles_table,
-    "lists_table": lists_table,
-    "briefs_table": briefs_table,
-    "gaps_table": gaps_table,
-    "root_table": root_table,
-    "goal_table": speed_tables.goal_table,
-    "decode_table": speed_tables.decode_table,
-    "train_table": speed_tables.train_table,
-    "train_cuda_table": speed_tables.train_cuda_table,
-    "growth_table": speed_tables.growth_table,
-    "serve_table": speed_tables.serve_table,
-    "soak_table": speed_tables.soak_table,
-    "data_table": speed_tables.data_table,
-    "doors_table": speed_tables.doors_table,
-    "mixed_load_table": speed_tables.mixed_load_table,
-    "ties_table": speed_tables.ties_table,
-    "memory_table": speed_tables.memory_table,
-    "reproduced": reproduced.full,
-}
+    made.__name__: made
+    for made in (
+        exact_table, full_comparison, overview, strength_table, trust_table, evaluate_table, seeds_table, bundles_table,
+        lists_table, briefs_table, gaps_table, root_table, speed_tables.goal_table, speed_tables.decode_table,
+        speed_tables.train_table, speed_tables.train_cuda_table, speed_tables.growth_table, speed_tables.serve_table,
+        speed_tables.soak_table, speed_tables.data_table, speed_tables.doors_table, speed_tables.mixed_load_table,
+        speed_tables.ties_table, speed_tables.memory_table,
+    )
+} | {"reproduced": reproduced.full}  # fmt: skip
 
 
 def pages(root: Path) -> list[Path]:

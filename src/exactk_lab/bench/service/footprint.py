@@ -1,8 +1,8 @@
 """`exactk bench footprint`: what an install brings, how long it takes to answer for the first time, what serving takes.
 
 Every figure is of processes of their own, which see what an install of `exactk[serve]` brings and nothing else of this
-environment: pandas alone, where it is there, costs 50 MB, as Arrow loads it. `python -m exactk_lab.bench.footprint
-CHECKOUT` measures another checkout.
+environment: pandas alone, where it is there, costs 50 MB, as Arrow loads it.
+`python -m exactk_lab.bench.service.footprint CHECKOUT` measures another checkout.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exactk_lab.bench.report import Goal, Report
-from exactk_lab.bench.serve import fit_model
+from exactk_lab.bench.service.serve import fit_model
 
-HERE = Path(__file__).resolve().parents[3]
+HERE = Path(__file__).resolve().parents[4]
 MODEL = HERE / "tests" / "fixtures" / "model-1-pair_value"
 GOAL_MEGABYTES = 250  # of a worker
 EXTRAS = ("", "serve", "learn")

@@ -5,23 +5,19 @@ Knows nothing of our engine. Values are in tenths, so that weights of places kee
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 
-from exactk.errors import MissingExtraError
-from exactk_lab.bench.brief_instances import FLAT_WEIGHT, BriefInstance
-from exactk_lab.bench.exact_rivals import Solve, SolverOutcome, Status
-
-try:
-    from ortools.sat.python import cp_model
-    from scipy import sparse
-    from scipy.optimize import Bounds, LinearConstraint, milp
-except ImportError as error:
-    raise MissingExtraError(
-        f"the rivals are not installed ({error.name}): pip install 'exactk[rivals]'"
-    ) from error
+from exactk_lab.bench.solving.brief_instances import FLAT_WEIGHT, BriefInstance
+from exactk_lab.bench.solving.exact_rivals import (
+    LinearConstraint,
+    Solve,
+    cp_model,
+    cp_sat_solve,
+    highs_solve,
+    sparse,
+)
 
 
 def clash_costs(instance: BriefInstance) -> list[tuple[np.ndarray, int]]:
@@ -79,23 +75,7 @@ def brief_cp_sat(instance: BriefInstance, limit: float) -> Solve:
                 model.add_bool_or(chosen[i].negated(), chosen[j].negated(), both)
             terms.append(FLAT_WEIGHT * weight * both)
     model.maximize(sum(terms))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.max_time_in_seconds = limit
-
-    def solve() -> SolverOutcome:
-        started = time.perf_counter()
-        status = solver.solve(model)
-        seconds = time.perf_counter() - started
-        if status == cp_model.INFEASIBLE:
-            return SolverOutcome("infeasible", -np.inf, -np.inf, seconds)
-        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return SolverOutcome("limit", -np.inf, np.inf, seconds)
-        said: Status = "optimal" if status == cp_model.OPTIMAL else "limit"
-        value, bound = round(solver.objective_value), solver.best_objective_bound
-        return SolverOutcome(said, value / FLAT_WEIGHT, bound / FLAT_WEIGHT, seconds)
-
-    return solve
+    return cp_sat_solve(model, limit, FLAT_WEIGHT)
 
 
 class LinearProgram:
@@ -172,20 +152,7 @@ def brief_highs(instance: BriefInstance, limit: float) -> Solve:
         np.array(table.lower),
         np.array(table.upper),
     )
-    weights, whole = np.array(table.weight), np.array(table.whole)
-    options = {"time_limit": limit, "mip_rel_gap": 0.0}
-
-    def solve() -> SolverOutcome:
-        started = time.perf_counter()
-        answer = milp(-weights, constraints=rules, integrality=whole, bounds=Bounds(0, 1), options=options)
-        seconds = time.perf_counter() - started
-        if answer.status == 2:
-            return SolverOutcome("infeasible", -np.inf, -np.inf, seconds)
-        value = -np.inf if answer.x is None else round(-answer.fun * FLAT_WEIGHT) / FLAT_WEIGHT
-        bound = np.inf if answer.mip_dual_bound is None else -answer.mip_dual_bound
-        return SolverOutcome("optimal" if answer.status == 0 else "limit", value, bound, seconds)
-
-    return solve
+    return highs_solve(np.array(table.weight), rules, np.array(table.whole), limit, FLAT_WEIGHT)
 
 
 BRIEF_RIVALS = {"CP-SAT": brief_cp_sat, "HiGHS": brief_highs}

@@ -1,7 +1,7 @@
 """How time and memory grow: with candidates, card size, beam, batch and catalogue; one core.
 
 Times are the compiled decoder's, and a training step's for the catalogue.
-`python -m exactk_lab.bench.growth results/bench-growth.json docs/img/growth.png` draws a kept result as one picture.
+`python -m exactk_lab.bench.engine.growth results/bench-growth.json docs/img/growth.png` draws a kept result.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.settings.config import InputSizes, PolicyConfig
 from exactk.settings.presets import preset
-from exactk_lab.bench.embeddings import bytes_of
-from exactk_lab.bench.made import logged_batch, made_batch, made_policy
+from exactk_lab.bench.engine.embeddings import bytes_of
+from exactk_lab.bench.engine.made import logged_batch, made_batch, made_policy
+from exactk_lab.bench.engine.train import one_core
 from exactk_lab.bench.report import Report
-from exactk_lab.bench.train import one_core
 
 N, K, W, B = 50, 4, 3, 32  # what is held while another number grows
 CANDIDATES: tuple[int, ...] = (20, 50, 100, 200, 350, 500)

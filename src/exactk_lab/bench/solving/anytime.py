@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import Any
 
 from exactk.problem.solving import solve
-from exactk_lab.bench.exact import PAIRS, InstanceKind, instance_of
 from exactk_lab.bench.report import Report
+from exactk_lab.bench.solving.exact import PAIRS, InstanceKind, instance_of
 
 LIMITS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
 CELL = InstanceKind(PAIRS, 10, 0.9, 200)

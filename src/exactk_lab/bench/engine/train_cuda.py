@@ -28,7 +28,7 @@ from exactk.search import Feasible, beam
 from exactk.settings.config import Config, InputSizes
 from exactk.settings.presets import preset
 from exactk.tensors import TensorBatch
-from exactk_lab.bench.made import MOVIELENS, logged_batch
+from exactk_lab.bench.engine.made import MOVIELENS, logged_batch
 from exactk_lab.bench.report import Goal, Report
 
 N, K = 20, 4

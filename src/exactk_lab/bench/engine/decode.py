@@ -26,11 +26,11 @@ from exactk.search import Feasible, beam, distributions
 from exactk.search.decoding import at_position
 from exactk.settings.config import PairValueConfig
 from exactk.tensors import TensorBatch
-from exactk_lab.bench.decode_columns import column_rows
-from exactk_lab.bench.made import SIZES, made_batch, made_policy, ruled_batch
+from exactk_lab.bench.engine.decode_columns import column_rows
+from exactk_lab.bench.engine.made import SIZES, made_batch, made_policy, ruled_batch
+from exactk_lab.bench.engine.train import one_core
 from exactk_lab.bench.report import Goal, Report
 from exactk_lab.bench.timing import each_once, figures
-from exactk_lab.bench.train import one_core
 
 SHAPES = (
     (50, 4, 1, 0.98),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from exactk_lab.bench.report import table as markdown_table
+
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -120,5 +122,4 @@ def _favourite(row: Mapping[str, Any]) -> str:
 
 
 def _lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    heads = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    return "\n".join([*heads, *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)])
+    return markdown_table(" | ".join(columns), (" | ".join(map(str, row)) for row in rows))

@@ -21,7 +21,7 @@ from exactk.recommender import Recommender
 from exactk.settings.config import InputSizes, PairValueConfig
 from exactk.settings.presets import preset
 from exactk.tensors import TensorBatch
-from exactk_lab.bench.made import made_batch
+from exactk_lab.bench.engine.made import made_batch
 
 BATCH, N, K = 256, 50, 4
 SEEDS = {True: (0,), False: (0, 1)}

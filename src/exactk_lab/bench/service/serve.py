@@ -224,7 +224,7 @@ def loaded(port: int, path: str, bodies: list[str], seconds: float, **load: floa
     """One run of the load generator, in its own process."""
     order = {"port": port, "path": path, "bodies": bodies, "seconds": seconds, **load}
     ended = subprocess.run(
-        [sys.executable, "-m", "exactk_lab.bench.load"],
+        [sys.executable, "-m", "exactk_lab.bench.service.load"],
         input=json.dumps(order),
         capture_output=True,
         text=True,

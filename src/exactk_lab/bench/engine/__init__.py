@@ -1,0 +1,1 @@
+"""Deciding and training: times by machine, size and number of candidates."""

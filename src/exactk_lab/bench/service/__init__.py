@@ -1,0 +1,1 @@
+"""The service: throughput, latency, memory, what it takes to install and start."""

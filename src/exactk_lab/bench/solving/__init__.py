@@ -1,0 +1,1 @@
+"""Solving beside other solvers: exact cards, briefs, answers in little time."""
