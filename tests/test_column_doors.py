@@ -22,8 +22,7 @@ from exactk.data.requests.request import Request
 from exactk.errors import DataError, InfeasibleError, InputError
 from exactk.problem.rules.constraints import Distinct
 from exactk.recommender import Recommender
-from exactk.scale.score import score
-from exactk.scale.scoring import ScoringJob
+from exactk.scale.score import ScoringJob, score
 from small_models import COLUMNS, column_sample, folder_of
 
 NUM = 40

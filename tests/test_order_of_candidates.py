@@ -15,8 +15,7 @@ from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.requests.builder import RequestBuilder
 from exactk.data.requests.request import Request
 from exactk.recommender import Recommender
-from exactk.scale.score import score
-from exactk.scale.scoring import ScoringJob
+from exactk.scale.score import ScoringJob, score
 from exactk.serving.model.arms import RUNGS, Decoder
 from exactk.serving.settings import Settings
 from exactk.settings.presets import PRESETS

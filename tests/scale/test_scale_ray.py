@@ -27,8 +27,7 @@ from exactk.errors import ConfigError
 from exactk.recommender import Recommender
 from exactk.scale.building import build_parts
 from exactk.scale.cluster import Placement, cluster, deployed
-from exactk.scale.score import score
-from exactk.scale.scoring import ScoringJob
+from exactk.scale.score import ScoringJob, score
 from exactk.scale.training import TrainingJob, learn, train
 from exactk.serving.settings import Settings
 from exactk.settings.presets import preset

@@ -20,8 +20,7 @@ from exactk.problem.solving import Card
 from exactk.recommender import Recommender
 from exactk.scale.cluster import Placement
 from exactk.scale.plan import JobPart, files_of, parts_of
-from exactk.scale.score import score
-from exactk.scale.scoring import ScoringJob
+from exactk.scale.score import ScoringJob, score
 from serving_model import ITEMS, NUM_USERS, fitted, write_data
 
 NUM = 600

@@ -259,9 +259,9 @@ def score(
 ) -> None:
     """Choose a card for every user of a large set of requests. After an interruption, the same command resumes."""
     from exactk.scale.cluster import Placement
-    from exactk.scale.score import plain_candidates
+    from exactk.scale.reading import plain_candidates
+    from exactk.scale.score import ScoringJob
     from exactk.scale.score import score as run
-    from exactk.scale.scoring import ScoringJob
 
     job = ScoringJob(
         model=str(model),

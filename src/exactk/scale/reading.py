@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.folder import Folder
 from exactk.data.logs.files import is_untyped, json_table, tables_of, with_partition
 from exactk.data.logs.request_rows import AskedColumns, RequestReader, numbered
@@ -279,3 +280,19 @@ def _dataset_of(part: JobPart) -> Folder | None:
     if place.name != FILES["impressions"] or not (place.parent / "meta.json").is_file():
         return None
     return Folder(place.parent)
+
+
+def plain_candidates(path: Path, model: Path) -> tuple[Any, ...]:
+    """Item ids of a file, one a line, in the type of the model's own."""
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
+    try:
+        names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: this is not UTF-8 text; save it as UTF-8") from error
+    if not pa.types.is_integer(Vocabulary.load(model).item_ids.type):
+        return tuple(names)
+    wrong = next((name for name in names if not name.lstrip("-").isdigit()), None)
+    if wrong is not None:
+        raise DataError(f"{path}: the model's item ids are whole numbers, got {wrong!r}")
+    return tuple(int(name) for name in names)

@@ -25,8 +25,7 @@ from exactk.data.dataset import Dataset
 from exactk.data.world import world
 from exactk.recommender import Recommender
 from exactk.scale.cluster import HERE, Placement, cluster, require_ray
-from exactk.scale.score import score
-from exactk.scale.scoring import ScoringJob
+from exactk.scale.score import ScoringJob, score
 from exactk.scale.training import TrainingJob, train
 from exactk.settings.presets import preset
 from exactk_lab.bench.engine.embeddings import SEEDS, hashing_rows, table_rows
@@ -240,7 +239,7 @@ def _rates(run: Path) -> dict[str, float]:
 
 def _rate_of_parts(out: Path) -> float:
     """Requests a second while parts were made: the first of each worker, which compiles, left out."""
-    from exactk.scale.scoring import PartReport
+    from exactk.scale.score import PartReport
 
     parts = sorted(out.glob("part-*.parquet"), key=lambda file: file.stat().st_mtime_ns)
     reports = [PartReport.read(file) for file in parts]

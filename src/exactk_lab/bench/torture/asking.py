@@ -120,8 +120,7 @@ def _sent(maker: Maker) -> dict[str, Any]:
 
 def file(seed: int, n: int) -> str:
     """`score` on a torn file, bad rows counted: every row is answered, infeasible or bad."""
-    from exactk.scale.score import score
-    from exactk.scale.scoring import ScoringJob
+    from exactk.scale.score import ScoringJob, score
 
     rng = np.random.default_rng([seed, n])
     maker = Maker(rng, SHARES[n // 3 % len(SHARES)])
