@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +17,7 @@ from exactk.errors import DataError
 
 if TYPE_CHECKING:
     from exactk.data.dataset import Dataset, SplitRecord
+    from exactk.evaluation.offpolicy import Estimate
     from exactk.settings.config import Config
 
 AT_ONCE = 256
@@ -133,7 +135,8 @@ def evaluate(
     from exactk.data.dataset import Dataset
     from exactk.evaluation import this_machine
     from exactk.evaluation.judging import true_figures
-    from exactk.evaluation.offpolicy import logged_estimates
+    from exactk.evaluation.offpolicy import stacked
+    from exactk.evaluation.table import Logged
     from exactk.recommender import Recommender
 
     recommender = Recommender.load(model)
@@ -152,9 +155,10 @@ def evaluate(
     figures = recommender.evaluate(parts[part], AT_ONCE, judge)
     if "optimum" in figures:
         figures["share_of_optimum"] = figures["true_value"] / figures["optimum"]
-    cards = iter(written)
-    batches = judged[0].batches(recommender.fitted.vocabulary, AT_ONCE) if judged else iter(())
-    estimates = logged_estimates(lambda _: next(cards), batches, seed)
+    logged = Logged.of(judged[0]) if judged else None
+    estimates: Mapping[str, Estimate] = {}
+    if logged is not None and not np.isnan(logged.propensity).all():
+        estimates = logged.estimates(stacked(written), np.random.default_rng(seed))
     off_policy = {name: estimate.as_dict() for name, estimate in estimates.items()}
     document = {"model": str(model), "data": str(data), "part": part, **figures, "off_policy": off_policy}
     document["caution"] = caution

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from exactk.data.assemble import entries
 from exactk.data.dataset import Dataset
 from exactk.errors import InputError
 
@@ -169,23 +170,16 @@ def second_judge(valid: Dataset, test: Dataset) -> SecondJudge | None:
 
 def shown_lists(view: Dataset) -> Lists | None:
     """Candidates of every request with the place they were shown at; None where the log keeps no places."""
-    vocabulary = view.take(slice(0, 1)).vocabulary(texts=False)
-    request, item, position, clicked = [], [], [], []
-    index, done = view.folder.index, 0
-    for batch in view.batches(vocabulary, 4096):
-        if batch.position is None or batch.clicks is None:
-            return None
-        rows = view.rows[done : done + len(batch)]
-        known = batch.present & ~np.isnan(batch.position)
-        owner, place = np.nonzero(known)
-        request.append(owner + done)
-        item.append(index.candidates[index.candidate_start[rows][owner] + place].astype(np.int64))
-        position.append(batch.position[known].astype(np.int64))
-        clicked.append(batch.clicks[known] > 0)
-        done += len(batch)
-    if not request:
+    index, held = view.folder.index, view.folder.candidate_columns
+    if "position" not in view.folder.columns.measured:
         return None
-    at = np.concatenate(position)
-    if not len(at):
+    request, at = entries(index.candidate_start, view.rows)
+    owner, click = entries(index.click_start, view.rows)
+    clicked = np.isin(at, index.candidate_start[view.rows[owner]] + index.click[click])
+    position = held.numbers[at, held.number_names.index("position")]
+    known = ~np.isnan(position)
+    if not known.any():
         return None
-    return Lists(np.concatenate(request), np.concatenate(item), at - at.min(), np.concatenate(clicked))
+    place = position[known].astype(np.int64)
+    item = index.candidates[at[known]].astype(np.int64)
+    return Lists(request[known], item, place - place.min(), clicked[known])

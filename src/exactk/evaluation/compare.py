@@ -153,10 +153,11 @@ def compare(
         truth = TrueValues.of(test)
         if truth is None and not test.signal.whole_lists:  # the card it shows is the one that holds the click
             entries = [replace(e, kind="probe") if e.method == "logged-policy" else e for e in entries]
-        logged = _logged(Logs(test, train.vocabulary()), entries)
+        solvable = _judged_rows(entries)
+        logged = Logged.of(test.take(solvable), num_left_out=len(test) - len(solvable))
         clicks = second_judge(valid, test)
         if clicks is not None:
-            logged = replace(logged, examined=clicks.examined[_judged_rows(entries)])
+            logged = replace(logged, examined=clicks.examined[solvable])
         optimum = None if truth is None else _optimum(folder, truth, entries, say)
         models = _opinions(parts, entries, logged, budget, say)
     facts = {**_describe(parts, budget), **({} if run else {"made_earlier": older})}
@@ -242,27 +243,6 @@ def _judged_entry(one: Existing, test: Dataset) -> Entry:
 
 def _kind(name: str) -> str:
     return "ours" if name in OURS else "probe" if name in PROBES else "rival"
-
-
-def _logged(test: Logs, entries: Sequence[Entry]) -> Logged:
-    """What the log says of the judged requests: who asked, what was shown, was it clicked, how likely was it."""
-    cards, clicked, propensity = [], [], []
-    for batch in test.batches(4096):
-        assert batch.card is not None
-        assert batch.clicked is not None
-        cards.append(batch.card)
-        clicked.append(batch.clicked)
-        held = None if batch.propensity is None else batch.propensity.astype(np.float64)
-        propensity.append(np.full(len(batch), np.nan) if held is None else held)
-    every = offpolicy.stacked(cards)
-    judged_rows = _judged_rows(entries)
-    return Logged(
-        user=test.view.folder.index.user[test.view.rows][judged_rows].astype(np.int64),
-        card=every[judged_rows],
-        clicked=np.concatenate(clicked)[judged_rows],
-        propensity=np.concatenate(propensity)[judged_rows],
-        num_left_out=len(test) - len(judged_rows),
-    )
 
 
 def _judged_rows(entries: Sequence[Entry]) -> Int[np.ndarray, "R"]:

@@ -124,14 +124,14 @@ def resolve(method: str) -> Method:
     return reading_columns(found) if module.startswith("exactk.rivals.") else found
 
 
-def run(job: MethodRun, method: Method | None = None) -> None:
+def run(job: MethodRun) -> None:
     """Fit, judge, write the result; what fails is written as the reason."""
     header: dict[str, Any] = {"name": job.name, "seed": job.seed, "key": job.key, "reason": "", "ways": {}}
     arrays: dict[str, np.ndarray] = {}
     try:
         train, valid, test = Logs.of(*views(job))
         began = time.process_time()  # of one thread: neither neighbours nor a pause make a method look slow
-        fitted: TrainedMethod = (method or resolve(job.method))(train, valid, job.budget)
+        fitted: TrainedMethod = resolve(job.method)(train, valid, job.budget)
         header["train_seconds"] = time.process_time() - began
         header["chosen"] = dict(fitted.chosen)
         header["valid_score"] = fitted.valid_score

@@ -5,7 +5,7 @@ Knows no model and no file. Where the logs cannot tell, it says "not enough supp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,6 @@ from jaxtyping import Bool, Float, Int
 
 from exactk.errors import InputError
 from exactk.evaluation.significance import Interval, bootstrap_interval
-from exactk.problem.batch import Batch
 
 # Both limits are set by `trust.offpolicy_check`: with laxer ones, logs that happen to lack their rare heavy weights
 # pass, and their estimates are biased low (100 samples, no limit on the mean: IPS covered the truth in 70% of logs).
@@ -202,30 +201,6 @@ def _indicator(cards: Int[np.ndarray, "B K"], num_candidates: int) -> Float[np.n
     rows = np.broadcast_to(np.arange(len(cards))[:, None], cards.shape)
     inside[rows[cards >= 0], cards[cards >= 0]] = 1.0
     return inside
-
-
-def logged_estimates(
-    recommend: Callable[[Batch], Int[np.ndarray, "B K"]], batches: Iterable[Batch], seed: int = 0
-) -> Mapping[str, Estimate]:
-    """Off-policy estimates by name; none where the log holds no propensities at all."""
-    target, logged, clicked, propensity, user = [], [], [], [], []
-    for batch in batches:
-        if batch.propensity is None or batch.card is None or batch.clicked is None:
-            return {}
-        target.append(recommend(batch))
-        logged.append(batch.card)
-        clicked.append(batch.clicked)
-        propensity.append(batch.propensity.astype(np.float64))
-        user.append(batch.user)
-    if not propensity or np.isnan(np.concatenate(propensity)).all():
-        return {}
-    return estimate_value(
-        stacked(target),
-        stacked(logged),
-        np.concatenate(clicked),
-        np.concatenate(propensity),
-        Resampling(np.random.default_rng(seed), np.concatenate(user)),
-    )
 
 
 def stacked(cards: list[Int[np.ndarray, "_ _"]]) -> Int[np.ndarray, "R K"]:

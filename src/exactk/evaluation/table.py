@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from exactk.data.assemble import padded
+from exactk.data.dataset import Dataset
 from exactk.evaluation import metrics, offpolicy
 from exactk.evaluation.click_models import weighed_hits
 from exactk.evaluation.judging import Scores
@@ -49,14 +51,36 @@ class Entry:
 
 @dataclass(frozen=True)
 class Logged:
-    """The log beside the judged requests."""
+    """What the log says of the judged requests: who asked, what was shown, was it clicked, how likely was it."""
 
     user: Int[np.ndarray, "R"]
     card: Int[np.ndarray, "R K"]
     clicked: Bool[np.ndarray, "R"]
     propensity: Float[np.ndarray, "R"]
-    num_left_out: int  # requests without any valid card
+    num_left_out: int = 0  # requests without any valid card
     examined: Float[np.ndarray, "R"] | None = None  # how likely the clicked place was looked at, NaN unknown
+
+    @classmethod
+    def of(cls, view: Dataset, num_left_out: int = 0) -> Logged:
+        index, rows = view.folder.index, view.rows
+        longest = (index.card_start[rows + 1] - index.card_start[rows]).max(initial=1)
+        return cls(
+            user=index.user[rows].astype(np.int64),
+            card=padded(rows, index.card_start, index.card, int(longest)),
+            clicked=index.clicked[rows],
+            propensity=index.propensity[rows].astype(np.float32).astype(np.float64),  # as batches have it
+            num_left_out=num_left_out,
+        )
+
+    def estimates(
+        self,
+        cards: Int[np.ndarray, "R L"],
+        rng: np.random.Generator,
+        opinions: offpolicy.Opinions | None = None,
+    ) -> Mapping[str, offpolicy.Estimate]:
+        """What these cards would have earned, as the log lets one say."""
+        by = offpolicy.Resampling(rng, self.user)
+        return offpolicy.estimate_value(cards, self.card, self.clicked, self.propensity, by, opinions)
 
 
 @dataclass(frozen=True)
@@ -215,10 +239,7 @@ def _row(
     rng = np.random.default_rng(SEED)
     value = entry.mean("value")
     diversity = metrics.mean(entry.mean("diversity"))
-    by = offpolicy.Resampling(rng, logged.user)
-    estimates = offpolicy.estimate_value(
-        entry.scores[0].cards, logged.card, logged.clicked, logged.propensity, by, opinions
-    )
+    estimates = logged.estimates(entry.scores[0].cards, rng, opinions)
     known = optimum is not None
     return Row(
         method=entry.method,
