@@ -66,9 +66,6 @@ class Measure:
         self._responses: dict[tuple[str, int], Counter] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         started = perf_counter()
         route = scope["path"] if scope["path"] in self.routes else "other"
 

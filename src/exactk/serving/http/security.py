@@ -51,7 +51,7 @@ def is_known_key(key: str, hashes: tuple[str, ...]) -> bool:
 class Gate:
     """The key is checked, then the whole body is read within its limits, then the app runs.
 
-    Reading the body here means that a slow or endless sender never occupies a route.
+    Reading the body here means that a slow or endless sender never occupies a route. It meets HTTP alone.
     """
 
     def __init__(
@@ -61,9 +61,6 @@ class Gate:
         self.max_body_bytes, self.body_timeout_s = max_body_bytes, body_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         refusal = self.refusal(scope)
         body = b""
         if refusal is None and scope["method"] in {"POST", "PUT", "PATCH"}:

@@ -134,17 +134,11 @@ def frame_of(items: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> dict[
 
 
 def _column(values: list[Any]) -> np.ndarray:
-    column = np.empty((1, len(values)), object)
-    column[0] = [_plain(value) for value in values]
-    return column
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_WHOLE:
-        raise InputError(f"the whole number {str(value)[:24]} is beyond 2^53, where JSON loses digits")
-    if isinstance(value, dict):
+    if any(isinstance(value, dict) for value in values):
         raise InputError("an attribute that a rule reads must be a text, a number or a list of numbers")
-    return value
+    column = np.empty((1, len(values)), object)
+    column[0] = values
+    return column
 
 
 def check_size(count: int, most: int, what: str) -> None:

@@ -1,6 +1,6 @@
 """Questions of one arm answered together: ids to a batch, the rung each has time for, cards back to ids.
 
-Knows no HTTP. One bad or infeasible question never spoils its neighbours'.
+Knows no HTTP. An infeasible question never spoils its neighbours'; from a bad one the batcher keeps them apart.
 """
 
 from __future__ import annotations
@@ -93,17 +93,24 @@ class Answerer:
         self._ladders: dict[str, Ladder] = {}
 
     def __call__(self, questions: Sequence[Question]) -> list[Answer | Exception]:
-        """One answer or exception per question, in order."""
-        answers: list[Answer | Exception] = [RuntimeError("a question was left unanswered")] * len(questions)
-        for places in _grouped(questions):
-            for place, answer in zip(places, self._together([questions[n] for n in places]), strict=True):
-                answers[place] = answer
-        return answers
+        """One answer or exception per question of a group, in order. What is raised is of all: they are asked alone."""
+        loaded = questions[0].arm.loaded  # read once: another may take its place meanwhile
+        deadline = Deadline(min(question.deadline for question in questions))
+        asked = _together(questions, loaded, deadline)
+        if _may_search(questions[0], loaded):
+            found = _searched(asked, deadline.left)
+            if None not in found:
+                return [answer for answer in found if answer is not None]
+        opened = RuledBatch(asked.requests, asked.built.batch, asked.rules, loaded.recommender.fitted.builder)
+        return self._decoded(questions, with_rules_relaxed(opened, questions[0].relax, deadline), loaded)
 
     def at_once(self, questions: Sequence[Question]) -> list[Answer | Exception | None]:
         """Answers proven best within milliseconds; None for a question that needs more time or the long way."""
+        groups: dict[Any, list[int]] = {}
+        for place, question in enumerate(questions):
+            groups.setdefault(question.group, []).append(place)
         answers: list[Answer | Exception | None] = [None] * len(questions)
-        for places in _grouped(questions):
+        for places in groups.values():
             asked = [questions[n] for n in places]
             found = self._tried(asked, AT_ONCE_SECONDS)
             if found is None and len(asked) > 1:
@@ -123,25 +130,6 @@ class Answerer:
             return _searched(_together(questions, loaded, Deadline.after(seconds)), seconds)
         except ExactKError:
             return None
-
-    def _together(self, questions: Sequence[Question]) -> list[Answer | Exception]:
-        """Questions of one group. If they cannot be answered together, each is asked alone, whatever the reason."""
-        try:
-            loaded = questions[0].arm.loaded  # read once: another may take its place meanwhile
-            deadline = Deadline(min(question.deadline for question in questions))
-            asked = _together(questions, loaded, deadline)
-            if _may_search(questions[0], loaded):
-                found = _searched(asked, deadline.left)
-                if None not in found:
-                    return [answer for answer in found if answer is not None]
-            opened = RuledBatch(
-                asked.requests, asked.built.batch, asked.rules, loaded.recommender.fitted.builder
-            )
-            return self._decoded(questions, with_rules_relaxed(opened, questions[0].relax, deadline), loaded)
-        except Exception as error:
-            if len(questions) == 1:
-                return [error]
-            return [self._together([question])[0] for question in questions]
 
     def _decoded(
         self, questions: Sequence[Question], asked: RuledBatch, loaded: Loaded
@@ -189,13 +177,6 @@ def _counted(loaded: Loaded, batch: Batch, b: int, count: int) -> dict[str, list
         return {}
     numbers = batch.candidate_numbers[b, :count]
     return {name: numbers[:, fitted.candidate_numbers.names.index(name)].tolist() for name in fitted.rolling}
-
-
-def _grouped(questions: Sequence[Question]) -> list[list[int]]:
-    groups: dict[Any, list[int]] = {}
-    for place, question in enumerate(questions):
-        groups.setdefault(question.group, []).append(place)
-    return list(groups.values())
 
 
 class _Together(NamedTuple):
