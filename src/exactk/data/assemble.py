@@ -23,6 +23,11 @@ FAULTS = {
 }
 
 
+Rows = Int64[np.ndarray, "B"]
+Starts = Int64[np.ndarray, "E"]  # where the list of every row begins, and where the last one ends
+Items = Int32[np.ndarray, "C"]  # of all lists end to end
+
+
 class ItemLists(NamedTuple):
     """Lists of items end to end, and the length of each."""
 
@@ -104,9 +109,7 @@ def _card_positions(offered, shown, clicked_item, scratch, first_row, placed):
         p += card_sizes[row]
 
 
-def entries(
-    start: Int64[np.ndarray, "E"], rows: Int64[np.ndarray, "B"]
-) -> tuple[Int64[np.ndarray, "L"], Int64[np.ndarray, "L"]]:
+def entries(start: Starts, rows: Rows) -> tuple[Int64[np.ndarray, "L"], Int64[np.ndarray, "L"]]:
     """The lists of the rows asked for, end to end: the place in `rows` that each value is of, and where it lies."""
     counts = start[rows + 1] - start[rows]
     owner = np.repeat(np.arange(len(rows)), counts)
@@ -114,15 +117,10 @@ def entries(
     return owner, np.asarray((start[rows] - before)[owner] + np.arange(len(owner)), np.int64)
 
 
-def list_positions(
-    candidates: Int64[np.ndarray, "C"],
-    num_candidates: Int64[np.ndarray, "R"],
-    items: Int64[np.ndarray, "L"],
-    counts: Int64[np.ndarray, "R"],
-) -> Int32[np.ndarray, "L"]:
+def list_positions(candidates: ItemLists, wanted: ItemLists) -> Int32[np.ndarray, "P"]:
     """Where each row's items stand among its candidates, -1 where they do not."""
-    positions = np.full(len(items), -1, np.int32)
-    _list_positions(candidates, num_candidates, items, counts, positions)
+    positions = np.full(len(wanted.items), -1, np.int32)
+    _list_positions(*candidates, *wanted, positions)
     return positions
 
 
@@ -139,12 +137,7 @@ def _list_positions(candidates, num_candidates, items, counts, positions):
         p += counts[row]
 
 
-def padded(
-    rows: Int64[np.ndarray, "B"],
-    start: Int64[np.ndarray, "E"],
-    values: Int32[np.ndarray, "C"],
-    width: int = 0,
-) -> Int64[np.ndarray, "B W"]:
+def padded(rows: Rows, start: Starts, values: Items, width: int = 0) -> Int64[np.ndarray, "B W"]:
     """Lists of the rows asked for, side by side, -1 behind the end of each; as wide as the longest, or `width`."""
     longest = int((start[rows + 1] - start[rows]).max(initial=1))
     out = np.empty((len(rows), width or longest), np.int64)
@@ -199,11 +192,7 @@ def _gathered_features(rows, features, mean, inverse_deviation, out):
 
 
 def unpacked_graphs(
-    rows: Int64[np.ndarray, "B"],
-    start: Int64[np.ndarray, "E"],
-    packed: UInt8[np.ndarray, "G"],
-    num_candidates: Int64[np.ndarray, "B"],
-    width: int,
+    rows: Rows, start: Starts, packed: UInt8[np.ndarray, "G"], num_candidates: Rows, width: int
 ) -> Bool[np.ndarray, "B N N"]:
     """Graphs from their packed bits; a row without bits gets the complete graph of its candidates."""
     out = np.zeros((len(rows), width, width), np.bool_)
@@ -226,12 +215,12 @@ def _unpacked_graphs(rows, start, packed, num_candidates, out):
 
 
 def linked_blocks(
-    rows: Int64[np.ndarray, "B"],
+    rows: Rows,
     user: Int32[np.ndarray, "R"],
     request: Int64[np.ndarray, "R"],
-    start: Int64[np.ndarray, "E"],
-    candidates: Int32[np.ndarray, "C"],
-) -> Int64[np.ndarray, "B"]:
+    start: Starts,
+    candidates: Items,
+) -> Rows:
     """Connected components of rows (given user by user): an edge where two rows of a user share a candidate,
     or are of one request. Each component is named by one of its places in `rows`.
     """

@@ -51,8 +51,8 @@ class Coder:
             named & (click < 0),
             lambda row: f"{clicked_item[row].as_py()!r} is not in items.parquet",
         )
-        lists = ItemLists(candidates, num_candidates), ItemLists(card, card_sizes)
-        placed = card_positions(*lists, click, self._scratch, self.row)
+        offered = ItemLists(candidates, num_candidates)
+        placed = card_positions(offered, ItemLists(card, card_sizes), click, self._scratch, self.row)
         flat = {"candidates": ids, "card": cards, "clicked_item": clicked_item}
         for row, column, text, item in placed.faults(flat):
             raise self._error(row, column, text.format(item=item))
@@ -60,7 +60,7 @@ class Coder:
         self._refuse(
             "clicked_item", named & ~clicked, lambda _: "an item is named though nothing was clicked"
         )
-        click_positions, click_counts = self._clicks(table, candidates, num_candidates, placed.clicked)
+        click_positions, click_counts = self._clicks(table, offered, placed.clicked)
         graph, graph_sizes = self._graphs(table, num_candidates)
         coded = {
             "candidates": candidates, "candidate_start": self._advance("candidates", num_candidates),
@@ -76,18 +76,14 @@ class Coder:
         return coded
 
     def _clicks(
-        self,
-        table: pa.Table,
-        candidates: Int64[np.ndarray, "C"],
-        num_candidates: Rows,
-        clicked: Int32[np.ndarray, "R"],
+        self, table: pa.Table, offered: ItemLists, clicked: Int32[np.ndarray, "R"]
     ) -> tuple[Int32[np.ndarray, "L"], Rows]:
         """Positions of all clicked items; where only one is named, of that one."""
         if "clicked_items" not in table.column_names:
             return clicked[clicked >= 0], (clicked >= 0).astype(np.int64)
         ids, counts = flatten(table["clicked_items"])
         items = self._rows_of(self.items, ids, counts, "clicked_items")
-        positions = list_positions(candidates, num_candidates, items, counts)
+        positions = list_positions(offered, ItemLists(items, counts))
         self._refuse(
             "clicked_items", positions < 0,
             lambda bad: f"the clicked item {ids[bad].as_py()!r} is not among the candidates", counts,
