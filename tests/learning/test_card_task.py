@@ -18,7 +18,7 @@ from exactk.data.dataset import Dataset
 from exactk.data.logs.frame import from_frame
 from exactk.data.sample import sample_log
 from exactk.learning import card_task
-from exactk.learning.card_task import HARD, Rivals, list_weights, rivals_of, subset_loss
+from exactk.learning.card_losses import HARD, Rivals, list_weights, rivals_of, subset_loss
 from exactk.learning.losses import list_loss
 from exactk.learning.phases import Models, input_sizes
 from exactk.models.card_value import CardValue
@@ -230,7 +230,7 @@ def test_the_loss_of_a_chosen_card_is_its_share_among_all_cards_of_its_size() ->
     present = torch.tensor([[True] * 6, [True] * 5 + [False]])
     card = torch.tensor([[1, 4, 5], [0, 3, -1]])
     batch, values = complete_batch(2, 6, [3, 2], present=present, card=card), values_of(2, 6)
-    found = subset_loss(values, rivals_of(batch, values, None))
+    found = subset_loss(values, rivals_of(batch, values, torch.Generator()))
     for b, (n, chosen) in enumerate([(6, (1, 4, 5)), (5, (0, 3))]):
         every = [math.exp(worth(values, b, c)) for c in itertools.combinations(range(n), len(chosen))]
         wanted = -math.log(math.exp(worth(values, b, chosen)) / sum(every))

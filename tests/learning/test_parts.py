@@ -9,8 +9,8 @@ import torch
 from torch import Generator
 
 from column_batches import CONFIG, N, all_terms, batch_with_columns
-from exactk.learning import card_task, parts
-from exactk.learning.card_task import losses_of, mean_losses, some_candidates
+from exactk.learning import card_losses, parts
+from exactk.learning.card_losses import losses_of, mean_losses, some_candidates
 from exactk.learning.parts import in_parts, shortened
 from exactk.tensors import TensorBatch
 
@@ -89,7 +89,7 @@ def test_of_a_long_list_a_step_reads_some_and_validation_all(monkeypatch: pytest
     model = all_terms("list", calm).train()
     batch = replace(lists_of(N, N), clicks=torch.eye(2, N))
     whole = losses_of(model, batch, 1.0, Generator())
-    monkeypatch.setattr(card_task, "MOST_READ", 2)
+    monkeypatch.setattr(card_losses, "MOST_READ", 2)
     losses = losses_of(model, batch, 1.0, Generator().manual_seed(3))
     at = some_candidates(batch, 2, Generator().manual_seed(3))
     nodes = torch.stack([values.node for values in model.raw_values(batch, at)])

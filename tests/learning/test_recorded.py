@@ -11,6 +11,7 @@ from torch import Generator
 
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.optimiser import FitSettings
+from exactk.learning.recorded import safe_facts
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward
@@ -51,7 +52,8 @@ def test_a_recorded_step_learns_as_the_loop_does(recordable: bool) -> None:
             return policy_step(policy, reward, TrainingConfig(), batch, progress, generator)
 
         fit(
-            Task("policy", policy, source, 8, loss, recordable=recorded), FitSettings(epochs=2, device="cuda")
+            Task("policy", policy, source, 8, loss, recordable=safe_facts if recorded else None),
+            FitSettings(epochs=2, device="cuda"),
         )
         return [float(p.detach().double().sum()) for p in policy.parameters()]
 

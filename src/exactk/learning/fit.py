@@ -39,7 +39,7 @@ from exactk.learning.process import (
 )
 from exactk.learning.progress import Figures, Listener, Stopwatch
 from exactk.learning.recorded import Recorder
-from exactk.tensors import TensorBatch
+from exactk.tensors import Facts, TensorBatch
 
 LOG_EVERY = 20  # steps between two reports of the training figures
 
@@ -82,7 +82,8 @@ class Task:
     higher_is_better: bool = False
     weight: Callable[[int], float] = lambda _: 1.0
     starts_useful: bool = False  # the weights it starts with are validated, too, and may be the ones kept
-    recordable: bool = False  # the loss depends on the batch alone and reads nothing from the device
+    # Of a batch whose loss depends on it alone and reads nothing from the device, what steers the step; else None.
+    recordable: Callable[[TensorBatch], Facts | None] | None = None
 
 
 def fit(
@@ -132,8 +133,14 @@ class _Run:
         self.ranks = current_ranks()
         self.loss: Callable[[TensorBatch, float, Generator], Step] = task.loss
         self.recorder: Recorder | None = None
-        if task.recordable and self.device.type == "cuda" and self.ranks.world == 1:
-            self.recorder = Recorder(task.loss, self.optimiser.parameters, self.generator)
+        sparse = any(getattr(part, "sparse", False) for part in task.module.modules())
+        if (
+            task.recordable is not None
+            and not sparse
+            and self.device.type == "cuda"
+            and self.ranks.world == 1
+        ):
+            self.recorder = Recorder(task.loss, task.recordable, self.optimiser.parameters, self.generator)
         self.epoch = self.batch = self.step = 0
         self.total_steps = settings.epochs * task.batches_per_epoch
         self.best_score: float | None = None

@@ -17,15 +17,21 @@ from exactk.tensors import TensorBatch
 MOST_PAIRS = {"cpu": 2**19, "cuda": 2**23}
 
 
+def fits(batch: TensorBatch, most: int | None = None) -> bool:
+    """Whether a network may read the whole batch at once."""
+    most = MOST_PAIRS[batch.present.device.type] if most is None else most
+    return batch.item.shape[0] * batch.item.shape[1] ** 2 <= most
+
+
 def in_parts(batch: TensorBatch, most: int | None = None) -> list[TensorBatch]:
     """The batch where it is small enough; else its requests by the length of their lists, as many together as fit.
 
     Lists of 10, 300 and 20 candidates where 1,000 pairs fit: (10, 20), (300). None is longer than its part's longest.
     """
     most = MOST_PAIRS[batch.present.device.type] if most is None else most
-    num, longest = batch.item.shape
-    if num * longest**2 <= most:
+    if fits(batch, most):
         return [batch]
+    num, longest = batch.item.shape
     places = torch.arange(1, longest + 1, device=batch.present.device)
     lengths = (batch.present * places).amax(1).cpu()
     order = lengths.argsort(stable=True)

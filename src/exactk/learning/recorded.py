@@ -26,6 +26,15 @@ MOST_KINDS = 4  # recorded: each keeps the memory of a whole step
 
 Loss = Callable[[TensorBatch, float, Generator], "Step"]
 
+# What the loss of a value of cards may take for granted: it asks nothing of the rules.
+RULES_ASIDE = Facts(all_safe=True, complete=False, has_pins=False, ragged=True, all_present=False, longest=0)
+
+
+def safe_facts(batch: TensorBatch) -> Facts | None:
+    """What steers a policy's step, where no dead end can come up: looking for one reads from the device."""
+    facts = Feasible.of(batch).facts
+    return facts if facts.all_safe else None
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -49,19 +58,27 @@ class Recording:
 class Recorder:
     """Takes steps on a GPU: as usual at first, then recorded, one recording for each kind of batch."""
 
-    def __init__(self, loss: Loss, parameters: Sequence[nn.Parameter], generator: Generator) -> None:
-        self.loss, self.parameters, self.generator = loss, parameters, generator
+    def __init__(
+        self,
+        loss: Loss,
+        recordable: Callable[[TensorBatch], Facts | None],
+        parameters: Sequence[nn.Parameter],
+        generator: Generator,
+    ) -> None:
+        self.loss, self.recordable = loss, recordable
+        self.parameters, self.generator = parameters, generator
         self.met: dict[Any, int] = {}
         self.recordings: dict[Any, Recording] = {}
 
     def __call__(self, batch: TensorBatch) -> Step | None:
         """Loss and figures, with gradients in place; None where this batch is to be learned from as usual."""
-        facts = Feasible.of(batch).facts
+        facts = self.recordable(batch)
+        if facts is None:
+            return None
         kind = (facts, tuple(t.shape for t in tensors_of(batch)))
         if kind not in self.recordings:
             self.met[kind] = self.met.get(kind, 0) + 1
-            settled = facts.all_safe and self.met[kind] > USUAL
-            if not settled or len(self.recordings) >= MOST_KINDS:
+            if self.met[kind] <= USUAL or len(self.recordings) >= MOST_KINDS:
                 return None
             self.recordings[kind] = self.record(batch, facts)
         return self.recordings[kind].replayed(batch, self.parameters)

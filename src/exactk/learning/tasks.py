@@ -21,7 +21,7 @@ from exactk.errors import DataError
 from exactk.learning import calibrate, losses
 from exactk.learning.fit import Step, Task
 from exactk.learning.process import current_ranks, gathered
-from exactk.learning.recorded import Fused
+from exactk.learning.recorded import RULES_ASIDE, Fused, safe_facts
 from exactk.learning.rlfd import Adversaries, estimated_rewards, policy_step
 from exactk.models.pairvalue import Ensemble, PairValue
 from exactk.models.policy import Policy
@@ -116,7 +116,8 @@ def value_task(model: Ensemble, data: Data, batch_size: int, precision: str, cho
             figures["choice_loss"] = float(gathered(torch.cat(surprise)).mean())
         return {**figures, "loss": figures["log_loss"] + choice * figures.get("choice_loss", 0.0)}
 
-    return data.task("value", model, batch_size, loss, None if data.valid is None else validate)
+    task = data.task("value", model, batch_size, loss, None if data.valid is None else validate)
+    return replace(task, recordable=lambda _: RULES_ASIDE)
 
 
 def choice_losses(model: PairValue, batch: TensorBatch) -> Float[Tensor, "M B"]:
@@ -164,16 +165,17 @@ def policy_task(
 
     validated = data.valid is not None and training.choose_by != "last"
     module = policy if adversaries is None else adversaries
+    plain = always_alike(training)
     return replace(
         data.task("policy", module, training.batch_size, loss, validate if validated else None),
         score="reward" if training.choose_by == "reward" and reward is not None else "precision",
         higher_is_better=True,
-        recordable=recordable(training) and (reward is None or isinstance(reward, Reward)),
+        recordable=safe_facts if plain and (reward is None or isinstance(reward, Reward)) else None,
         starts_useful=policy.guide is not None,
     )
 
 
-def recordable(training: TrainingConfig) -> bool:
+def always_alike(training: TrainingConfig) -> bool:
     """Whether a step's loss is the same function of its batch from the first step to the last, and never looks."""
     return (
         not training.warm_start_epochs

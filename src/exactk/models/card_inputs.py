@@ -81,7 +81,7 @@ def placed_knots(known: Float[Tensor, "R"], bins: int) -> tuple[Float[Tensor, "E
     if len(found) > bins + 1:
         found = found[torch.linspace(0, len(found) - 1, bins + 1).round().long()]
     used = max(len(found) - 1, 1)
-    beyond = found[-1] + (1 + found[-1].abs()) * torch.arange(1, bins + 2 - len(found))
+    beyond = found[-1] + (1 + found[-1].abs()) * torch.arange(1, bins + 2 - len(found), device=found.device)
     return torch.cat([found, beyond]), used
 
 

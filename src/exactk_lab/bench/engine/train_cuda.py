@@ -20,7 +20,7 @@ from exactk.errors import ConfigError
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.losses import reward_loss
 from exactk.learning.optimiser import FitSettings
-from exactk.learning.recorded import Fused
+from exactk.learning.recorded import Fused, safe_facts
 from exactk.learning.rlfd import policy_step
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward, reward_of
@@ -93,7 +93,7 @@ def task_of(
         with torch.autocast("cuda", torch.bfloat16, enabled=halved), context():
             return policy_step(policy, reward, config.training, batch, progress, generator)
 
-    return Task("policy", policy, source, num_batches, loss, recordable=recorded)
+    return Task("policy", policy, source, num_batches, loss, recordable=safe_facts if recorded else None)
 
 
 def made_models(config: Config, sizes: InputSizes) -> tuple[Policy, Reward]:
