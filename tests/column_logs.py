@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from exactk.data import Dataset
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.problem.batch import Batch
 
 COLUMNS: dict[str, Any] = {

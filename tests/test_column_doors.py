@@ -18,7 +18,7 @@ import pytest
 
 from exactk.cli import app
 from exactk.data import Dataset
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.errors import DataError, InfeasibleError, InputError
 from exactk.problem.rules.constraints import Distinct
 from exactk.recommender import Recommender

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from exactk.data.columns.vocabulary import Vocabulary
+from exactk.data.requests import Request
 from exactk.data.requests.builder import RequestBuilder
-from exactk.data.requests.request import Request
 from exactk.recommender import Recommender
 from exactk.scale.score import ScoringJob, score
 from exactk.serving.model.arms import RUNGS, Decoder

@@ -17,7 +17,7 @@ import torch
 
 from card_logs import write_log
 from exactk.data.dataset import Dataset
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.data.table import Meta
 from exactk.data.world import World, world
 from exactk.errors import ConfigError, DataError, InfeasibleError, InputError

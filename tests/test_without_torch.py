@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from exactk import model_folder
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.engine.decide import ModelWeights
 from exactk.learning.phases import Models
 from exactk.settings.presets import PRESETS, preset

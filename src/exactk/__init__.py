@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from exactk.data.audit import audit
     from exactk.data.dataset import Dataset
     from exactk.data.logs.frame import from_frame
-    from exactk.data.requests.request import Request
+    from exactk.data.requests import Request
     from exactk.data.world import World, world
     from exactk.errors import (
         ConfigError,
@@ -54,7 +54,7 @@ _ROOMS = {
     "exactk.data.audit": ["audit"],
     "exactk.data.dataset": ["Dataset"],
     "exactk.data.logs.frame": ["from_frame"],
-    "exactk.data.requests.request": ["Request"],
+    "exactk.data.requests": ["Request"],
     "exactk.data.world": ["World", "world"],
     "exactk.errors": [
         "ConfigError",

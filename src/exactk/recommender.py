@@ -18,8 +18,8 @@ from exactk import model_folder
 from exactk.data.dataset import Dataset
 from exactk.data.logs.files import frame_columns, is_frame
 from exactk.data.logs.request_rows import AskedColumns, requests_of_frame
+from exactk.data.requests import Request, RequestTable, read_candidates
 from exactk.data.requests.catalogue import Catalogue
-from exactk.data.requests.request import Request, RequestTable, read_candidates
 from exactk.data.rolling import RollingCounts
 from exactk.engine.answers import Asking, answers, cards_table, in_the_library_of, named_error
 from exactk.engine.decide import Decider, Decision, decider_of

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exactk.data.sources import download, movielens, unpack
+from exactk.data.sources import COMMIT, RELEASES, build_published, download, movielens, unpack
 from exactk.data.sources.movielens import fetch_movielens
-from exactk.data.sources.published import COMMIT, RELEASES, build_published
 from exactk.errors import DataError
 from web import Behaviour, serving
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exactk.data.audit import stats
-from exactk.data.sources.published import RELEASES, build_published
+from exactk.data.sources import RELEASES, build_published
 from exactk.errors import DataError
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "exactk-published"

@@ -14,9 +14,9 @@ from exactk.data import Dataset
 from exactk.data.columns import Columns
 from exactk.data.columns.codes import category_text, category_texts
 from exactk.data.logs.frame import from_frame
+from exactk.data.requests import Request
 from exactk.data.requests.builder import RequestBuilder
 from exactk.data.requests.catalogue import Catalogue
-from exactk.data.requests.request import Request
 from exactk.data.sample import sample_log
 from exactk.errors import InputError
 

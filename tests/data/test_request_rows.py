@@ -28,9 +28,9 @@ from column_logs import (
 from exactk.data.logs.files import is_untyped, tables_of
 from exactk.data.logs.frame import from_frame
 from exactk.data.logs.request_rows import AskedColumns, RequestReader, numbered, requests_of_frame
+from exactk.data.requests import RequestTable
 from exactk.data.requests.builder import RequestBuilder
 from exactk.data.requests.catalogue import Catalogue
-from exactk.data.requests.request import RequestTable
 from exactk.errors import DataError, InputError
 from exactk.scale.plan import files_of, parts_of
 from exactk.scale.reading import PartReader

@@ -11,9 +11,9 @@ import pytest
 
 from card_logs import random_log, write_log
 from exactk.data import Dataset
+from exactk.data.requests import Request
 from exactk.data.requests.builder import RequestBuilder
 from exactk.data.requests.catalogue import Catalogue
-from exactk.data.requests.request import Request
 from exactk.errors import InputError
 from exactk.problem.rules.constraints import AtMost, Constraints, Distinct
 

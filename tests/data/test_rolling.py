@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +17,7 @@ from hypothesis import strategies as st
 from exactk.data import Dataset
 from exactk.data.columns import ROLLING
 from exactk.data.logs.frame import from_frame
-from exactk.data.rolling import RollingCounts, Shown
-from exactk.data.rolling_kernel import WEIGHT
+from exactk.data.rolling import WEIGHT, RollingCounts, Shown
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError, InputError
 
@@ -214,3 +214,14 @@ def test_columns_of_the_logs_own_stand_and_a_log_without_moments_has_no_counts(t
     assert dataset.rolling_counts() is None
     with pytest.raises(DataError, match="need a timestamp"):
         from_frame(undated, columns | {"rolling": ["rate_so_far"]}, path=tmp_path / "asked")
+
+
+def test_a_file_of_counts_that_names_none_is_refused(tmp_path: Path) -> None:
+    """A Parquet file of another tool has the columns, but not what `save` notes beside them."""
+    counts = RollingCounts(["clicks_so_far"])
+    counts.update([Shown("u", ["a"], ["a"])])
+    counts.save(tmp_path)
+    path = tmp_path / "rolling-counts.parquet"
+    pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+    with pytest.raises(DataError, match="missing or damaged"):
+        RollingCounts.load(tmp_path)

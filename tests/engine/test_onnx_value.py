@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.errors import ConfigError
 from exactk.learning.onnx import export_onnx
 from exactk.learning.onnx_value import export_value, value_inputs

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.errors import ConfigError, DataError, MissingExtraError
 from exactk.problem.solving import Card
 from exactk.recommender import Recommender

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from column_logs import assert_same
 from exactk.data import Dataset
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.data.rolling import RollingCounts, Shown
 from exactk.recommender import Recommender
 from exactk.serving.log.collecting import BuiltLog, collect

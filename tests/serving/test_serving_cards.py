@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exactk.data.dataset import Dataset
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.data.requests.sheet import sheet_of
 from exactk.engine.pair_tables import PairTables
 from exactk.engine.pair_values import PairValues

@@ -19,9 +19,9 @@ import pytest
 import exactk
 from exactk import model_folder
 from exactk.data.logs.frame import from_frame
+from exactk.data.requests import Request
 from exactk.data.requests.builder import RequestBuilder
 from exactk.data.requests.catalogue import Catalogue
-from exactk.data.requests.request import Request
 from exactk.data.sample import sample_log
 from exactk.engine.decide import Calibration
 from exactk.problem.rules.constraints import Constraints

@@ -49,10 +49,10 @@ def build_published(
     as_json: bool = JSON,
 ) -> None:
     """Build from the files of the paper's authors, exactly as they are. `exactk data audit` shows how they leak."""
-    from exactk.data.sources import published
+    from exactk.data import sources
 
     with download_bar() as progress:
-        _say_built(published.build_published(out, source, release, progress=progress), as_json)
+        _say_built(sources.build_published(out, source, release, progress=progress), as_json)
 
 
 @build.command("movielens")

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int
 
+from exactk.data.requests import Request
 from exactk.data.requests.builder import RequestBuilder
-from exactk.data.requests.request import Request
 from exactk.engine.card_values import LearnedValue, SummedValue
 from exactk.engine.decide import Calibration, Decider, Decision
 from exactk.errors import ExactKError, InfeasibleError, InputError, OutOfTimeError, without_place

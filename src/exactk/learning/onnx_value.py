@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from exactk.atomic import atomic_file
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.errors import ConfigError
 from exactk.learning.phases import Models
 from exactk.models.pairvalue import SearchableValue

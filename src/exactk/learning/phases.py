@@ -19,7 +19,7 @@ from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
 from exactk.engine.card_values import LearnedPairs
 from exactk.engine.decide import Calibration, ExactDecider, ModelWeights
-from exactk.engine.decode.decoder import CompiledDecoder
+from exactk.engine.decode import CompiledDecoder
 from exactk.errors import ConfigError, DataError
 from exactk.learning import calibrate, card_task
 from exactk.learning.fit import fit

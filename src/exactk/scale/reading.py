@@ -21,7 +21,7 @@ from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.folder import Folder
 from exactk.data.logs.files import is_untyped, json_table, tables_of, with_partition
 from exactk.data.logs.request_rows import AskedColumns, RequestReader, numbered
-from exactk.data.requests.request import REQUEST_FIELDS, Request
+from exactk.data.requests import REQUEST_FIELDS, Request
 from exactk.data.table import FILES
 from exactk.errors import DataError, ExactKError, InputError
 from exactk.scale.plan import TEXTS, JobPart

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from exactk.atomic import write_text
 from exactk.data.logs.request_rows import AskedColumns
-from exactk.data.requests.request import Request, RequestTable
+from exactk.data.requests import Request, RequestTable
 from exactk.data.table import combine
 from exactk.errors import DataError, ExactKError, InfeasibleError, InputError, without_place
 from exactk.problem.batch import Batch

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from exactk.data.dataset import Dataset
+from exactk.data.sources import RELEASES, build_published
 from exactk.data.sources.movielens import build_movielens
-from exactk.data.sources.published import RELEASES, build_published
 from exactk.errors import InputError
 from exactk.evaluation.judging import write_result
 

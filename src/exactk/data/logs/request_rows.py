@@ -20,7 +20,7 @@ from exactk.data.logs.check import ReadReport
 from exactk.data.logs.columns import ColumnReader, refuse_absent
 from exactk.data.logs.files import arrow_table, spread
 from exactk.data.logs.rows import RequestGatherer
-from exactk.data.requests.request import RequestTable
+from exactk.data.requests import RequestTable
 from exactk.data.table import combine, flatten, is_list, lists_of, owners, replaced
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest

@@ -16,9 +16,9 @@ from jaxtyping import Float32, Int64
 
 from exactk.data.columns.codes import keys_of_column
 from exactk.data.columns.vocabulary import Scaling, Vocabulary
+from exactk.data.requests import Request
 from exactk.data.requests.catalogue import Catalogue, TitleVerdicts
 from exactk.data.requests.columns import RequestColumns, raw_features, set_numbers
-from exactk.data.requests.request import Request
 from exactk.data.requests.sheet import NOT_SENT, RequestSheet, number_of, sheet_of
 from exactk.data.rolling import RollingCounts
 from exactk.errors import InputError

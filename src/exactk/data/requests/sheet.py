@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float32, Int64
 
 from exactk.data.columns.codes import category_text, category_texts, keys_of_column
 from exactk.data.columns.vocabulary import Vocabulary
+from exactk.data.requests import Request, RequestTable
 from exactk.data.requests.catalogue import Catalogue
-from exactk.data.requests.request import Request, RequestTable
 from exactk.data.table import codes_of, is_number
 from exactk.errors import InputError
 from exactk.problem.rules.columns import is_missing

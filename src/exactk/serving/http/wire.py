@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.errors import ConfigError, InputError
 from exactk.problem.rules.constraints import Constraints
 from exactk.serving.http.problems import RefusalError

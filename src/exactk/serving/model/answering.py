@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from exactk.data.requests import Request
 from exactk.data.requests.builder import Built
-from exactk.data.requests.request import Request
 from exactk.data.requests.sheet import sheet_of
 from exactk.engine.answers import RuledBatch, card_of, why_not, with_rules_relaxed
 from exactk.errors import ExactKError

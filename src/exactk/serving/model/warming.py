@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.engine import shapes
 from exactk.engine.card_value.values import CompiledCardValue
-from exactk.engine.decode.decoder import CompiledDecoder
+from exactk.engine.decode import CompiledDecoder
 from exactk.engine.pair_tables import PairTables
 from exactk.engine.pair_values import CompiledPairValues
 from exactk.model_folder import TrainedModel

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.engine.card_values import LearnedValue, SummedValue
 from exactk.engine.decide import Calibration, PolicyDecider
 from exactk.engine.network import log_softmax

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from exactk.data.columns import SENT_MEASURES
+from exactk.data.requests import Request
 from exactk.data.requests.builder import RequestBuilder
-from exactk.data.requests.request import Request
 from exactk.errors import InputError
 from exactk.problem.deadline import Deadline
 from exactk.problem.rules.constraints import Constraints

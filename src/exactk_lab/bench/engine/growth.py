@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Generator
 
-from exactk.engine.decode.decoder import places_of
+from exactk.engine.decode import places_of
 from exactk.errors import MissingExtraError
 from exactk.learning.optimiser import Optimiser, with_sparse_gradients
 from exactk.learning.phases import compiled_decoder

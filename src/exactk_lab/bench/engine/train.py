@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Generator
 
-from exactk.data.sources.published import build_published
+from exactk.data.sources import build_published
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.optimiser import FitSettings
 from exactk.learning.rlfd import policy_step

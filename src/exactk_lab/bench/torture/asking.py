@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exactk.data.requests.request import Request
+from exactk.data.requests import Request
 from exactk.errors import ExactKError
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card
