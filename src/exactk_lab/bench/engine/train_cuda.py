@@ -1,4 +1,5 @@
-"""Training on a GPU: samples a second of the full RLfD step, what large batches learn, whether a stopped run goes on.
+"""Training on a GPU: samples a second of the full RLfD step, what large batches learn, whether a stopped run goes on,
+and the default model on a million lists.
 
 Imports nothing but torch and numpy besides exactk: it runs where nothing else is installed.
 """
@@ -28,6 +29,7 @@ from exactk.search import Feasible, beam
 from exactk.settings.config import Config, InputSizes
 from exactk.settings.presets import preset
 from exactk.tensors import TensorBatch
+from exactk_lab.bench.engine import planted_lists
 from exactk_lab.bench.engine.made import MOVIELENS, logged_batch
 from exactk_lab.bench.report import Goal, Report
 
@@ -57,8 +59,10 @@ def run(quick: bool = False) -> Report:
             notes.append(f"{way} failed: {str(error).splitlines()[0][:300]}")
     rows += quality(quick)
     rows += [resumed(precision) for precision in ("float32", "bfloat16")]
+    rows += planted_lists.run(20_000 if quick else 1_000_000, 1 if quick else None)
     fastest = max(row["samples_per_second"] for row in rows if "samples_per_second" in row) / 1e6
     learned = {row["batch"]: row["precision_at_k"] for row in rows if "precision_at_k" in row}
+    nearest = max(r["clicked_on_card"] / r["truth_clicked_on_card"] for r in rows if "clicked_on_card" in r)
     goals = [
         Goal("million samples/s, full RLfD step, m=5, batch 8,192, K=4, N=20", fastest, 1.0, "least"),
         Goal("P@4 of batch 8,192 over that of batch 32", learned[LARGE] / learned[SMALL], 0.99, "least"),
@@ -68,6 +72,7 @@ def run(quick: bool = False) -> Report:
             2.0,
             "least",
         ),
+        Goal("million lists: clicks on the default's card over those on the truth's", nearest, 0.98, "least"),
     ]
     return Report("train-cuda", rows, goals, notes, seeds=[0], quick=quick)
 
