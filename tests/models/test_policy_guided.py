@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from exactk.engine.decode.terms import CompiledGuide, Gains
+from exactk.engine.decode import CompiledGuide
+from exactk.engine.decode.kernel import Gains
 from exactk.errors import ConfigError
 from exactk.learning.onnx import export_onnx
 from exactk.learning.phases import compiled_decoder

@@ -5,6 +5,7 @@ Knows no search, and of the network (`models.pairvalue`) no more than the names 
 
 from __future__ import annotations
 
+from collections import namedtuple
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -44,24 +45,12 @@ class PairSizes(NamedTuple):
     members: int
 
 
-class PairPlaces(NamedTuple):
-    """Where in the scratch array everything lies, for one number of candidates."""
-
-    zeros: int
-    user: int
-    inputs: int  # rows [x_i; U x_u * V x_i]
-    mapped_user: int
-    mapped: int
-    row: int
-    hidden: int
-    kinds: int
-    tabled: int  # rows k_i T
-    places: int
-    square: int  # |z_i|^2
-    turned: int  # kinds, then places, as columns
-    pair: int
-    products: int  # z_i z_j
-    end: int
+# Where in the scratch array everything lies, for one number of candidates: rows of `inputs` are [x_i; U x_u * V x_i],
+# of `tabled` k_i T; `square` is |z_i|^2, `products` z_i z_j; `turned` holds kinds, then places, as columns.
+PairPlaces = namedtuple(
+    "PairPlaces",
+    "zeros user inputs mapped_user mapped row hidden kinds tabled places square turned pair products end",
+)
 
 
 @inner

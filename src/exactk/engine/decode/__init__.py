@@ -14,8 +14,16 @@ import numpy as np
 from jaxtyping import Float32, Int
 
 from exactk.engine.decode.beam import likeliest_cards
-from exactk.engine.decode.kernel import NO_CARD, UNKNOWN_ID, Places, Sizes, decode_each, scores_each
-from exactk.engine.decode.terms import CompiledAffinity, CompiledGuide, Gains, no_gains
+from exactk.engine.decode.kernel import (
+    NO_CARD,
+    UNKNOWN_ID,
+    Gains,
+    Places,
+    Sizes,
+    decode_each,
+    scores_each,
+    shares_each,
+)
 from exactk.engine.network import (
     NumpyVectors,
     Scratch,
@@ -34,7 +42,8 @@ from exactk.engine.network import (
     rounded,
     unknown_id,
 )
-from exactk.engine.pair_values import PairValues
+from exactk.engine.pair_values import CompiledPairValues, PairValues
+from exactk.engine.shapes import SHARING_PACE
 from exactk.errors import InfeasibleError
 from exactk.problem.batch import Batch
 from exactk.problem.compiling import num_cores, shared
@@ -42,6 +51,75 @@ from exactk.problem.exact.cliques import plain_arrays
 from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
 
 GRAIN = 4  # requests a thread takes at least
+
+
+class CompiledAffinity:
+    """<p_u, q_i> + b_i + m_ui of every candidate."""
+
+    def __init__(self, weights: Weights, config: PolicyConfig, num_items: int) -> None:
+        self._weights, self._config, self._num_items = weights, config, num_items
+
+    def __call__(self, batch: Batch) -> Float32[np.ndarray, "B N"]:
+        """Ids beyond the tables get some row's numbers: the kernel refuses their request."""
+        config, weights = self._config, self._weights
+        q = config.affinity_pace * self._summed("item", batch.item, batch.item_features)  # B N r+1
+        scores = q[..., -1]
+        if config.affinity:
+            p = config.affinity_pace * self._summed("user", batch.user, batch.user_features)  # B r
+            scores = (q[..., :-1] @ p[..., None])[..., 0] + scores
+        if "pairs" in weights:
+            place = (batch.user[:, None] * self._num_items + batch.item) % len(weights["pairs"])
+            remembered = -config.memory * weights["pairs"][place]
+            scores = scores - np.where(remembered > 0, remembered, np.expm1(np.minimum(remembered, 0)))
+        return plain(scores.astype(np.float32, copy=False))
+
+    def _summed(self, kind: str, ids: np.ndarray, features: np.ndarray | None) -> np.ndarray:
+        """The row of the table and the linear part of the features, whichever there are."""
+        table = self._weights.get(f"{kind}s.weight")
+        by_id = None if table is None else table[ids.clip(0, len(table) - 1)]
+        if f"from_{kind}.weight" not in self._weights or features is None:
+            assert by_id is not None
+            return np.asarray(by_id)
+        by_features = linear(self._weights, f"from_{kind}", features)
+        return np.asarray(by_features if by_id is None else by_id + by_features)
+
+
+class CompiledGuide:
+    """The gains of a policy's guide, all of them times its scale, for the decoder's kernel."""
+
+    def __init__(self, weights: Weights, config: PairValueConfig, sizes: InputSizes) -> None:
+        value = part_of(weights, "value")
+        self.scale = np.float32(weights["scale"])
+        self.values = CompiledPairValues(value, config, sizes)
+        members = [part_of(value, f"members.{m}.sharing") for m in range(config.members)]
+        sharing = [member for member in members if member]
+        size = rounded(self.values.sizes.item_size)
+        self._sharing = tuple(
+            plain(np.stack([padded_row(part[name], size) for part in sharing]))
+            if sharing
+            else np.zeros((0, 0), np.float32)
+            for name in ("level", "sharpness")
+        )
+        worth = [SHARING_PACE * part["weight"] / len(members) for part in sharing]
+        self._worth = plain(np.concatenate([np.zeros(0, np.float32), *worth])) * self.scale
+
+    def gains(self, batch: Batch, values: PairValues | None = None) -> Gains:
+        """Of every request; `values` spare computing them again."""
+        B, N = batch.item.shape
+        values = self.values(batch) if values is None else values
+        has = np.empty((B, len(self._worth), N), np.float32)
+        if len(self._worth):
+            vectors = self.values.vectors
+            tables = tuple(each.items for each in vectors)
+            shares_each(*self._sharing, tables, vectors[0].features(batch).item, plain(batch.item), has)
+        node, pair = (self.scale * part.astype(np.float32) for part in (values.node, values.pair))
+        return Gains(node, pair, has, self._worth)
+
+
+def no_gains(batch: Batch) -> Gains:
+    """Empty arrays: nothing is added to the scores."""
+    B, N = batch.item.shape
+    return Gains(*(np.zeros(shape, np.float32) for shape in ((B, 0), (B, 0, 0), (B, 0, N), (0,))))
 
 
 class WrittenCards(NamedTuple):

@@ -7,10 +7,12 @@ compiled one are rows of 0 (open) or -inf (closed).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from exactk.engine.arithmetic import ZERO
 from exactk.engine.lanes import add, exponential, inner, larger, largest, load, spread, store, subtract, total
 from exactk.engine.network import log_softmax
 from exactk.problem.batch import Batch
@@ -19,7 +21,22 @@ from exactk.problem.exact.exists import completable_each
 from exactk.problem.graph import Requests
 
 NOTHING = np.float32(-np.inf)
-ZERO = np.float32(0)
+
+
+class Beams(NamedTuple):
+    """Cards begun in two halves that take turns, and room for a choice among them.
+
+    `parent`, `place` and `so_far` say what was chosen: which row goes on, with which position, and its log-probability.
+    """
+
+    path: np.ndarray  # 2 W K
+    chosen: np.ndarray  # 2 W N
+    parent: np.ndarray  # W
+    place: np.ndarray  # W
+    so_far: np.ndarray  # W
+    tops: np.ndarray  # W: the largest number of each row
+    again: np.ndarray  # W * W, 2: other orders of sets taken
+    again_worth: np.ndarray  # W * W
 
 
 @inner
@@ -62,32 +79,17 @@ def same_set_at(path, chosen, row, t, parent, place):
 
 
 @inner
-def choose(
-    worth,
-    worth_at,
-    width,
-    num,
-    t,
-    beam,
-    distinct,
-    path,
-    chosen,
-    tops,
-    again,
-    again_worth,
-    parent,
-    place,
-    so_far,
-):
-    """The `beam` likeliest expansions, distinct sets first, then other orders of sets taken; returns how many.
+def choose(worth, worth_at, width, num, t, wanted, distinct, old, beams):
+    """The likeliest expansions of the `old` half, distinct sets first, then other orders of sets taken; how many.
 
-    With `distinct` the other orders are left out.
-
-    `worth` [num, width] at worth_at and `tops`, its rows' largest, are used up. Ties go to the
-    lower row, then the lower position.
+    With `distinct` the other orders are left out. `worth` [num, width] at worth_at and `tops` are used up. Ties go to
+    the lower row, then the lower position.
     """
+    path, chosen, tops = beams.path[old], beams.chosen[old], beams.tops
+    parent, place, so_far = beams.parent, beams.place, beams.so_far
+    again, again_worth = beams.again, beams.again_worth
     taken, num_again = 0, 0
-    while taken < beam:
+    while taken < wanted:
         best, row = NOTHING, np.int64(-1)
         for w in range(num):
             if tops[w] > best:
@@ -100,7 +102,7 @@ def choose(
             position += 1
         parent[taken], place[taken], so_far[taken] = row, position, best
         taken += 1
-        if taken == beam:
+        if taken == wanted:
             break
         for w in range(num):
             other = position if w == row else same_set_at(path, chosen, w, t, row, position)
@@ -117,7 +119,7 @@ def choose(
                 again[num_again, 0], again[num_again, 1] = w, other
                 again_worth[num_again] = held
                 num_again += 1
-    while taken < beam and num_again > 0 and not distinct:
+    while taken < wanted and num_again > 0 and not distinct:
         best, which = NOTHING, -1
         for k in range(num_again):
             held = again_worth[k]
@@ -135,8 +137,9 @@ def choose(
 
 
 @inner
-def extend(barred, old_at, new_at, N, graph, place, group, cap, chosen):
+def extend(barred, old_at, new_at, N, b, rules, place, chosen):
     """The mask after choosing `place`; `chosen` [N] holds the card with it."""
+    graph, group, cap = rules[0][b], rules[4][b], rules[5][b]
     for n in range(N):
         barred[new_at + n] = barred[old_at + n] if graph[place, n] else NOTHING
     barred[new_at + place] = NOTHING

@@ -5,11 +5,15 @@ Knows neither modules nor batches; `exactk.engine.decode` packs the weights in t
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float32
 
 from exactk.engine.arithmetic import (
+    ONE,
+    ZERO,
     additive,
     additive_of_sums,
     lstm_cell,
@@ -21,13 +25,19 @@ from exactk.engine.arithmetic import (
     softmax,
     transposed,
 )
-from exactk.engine.decode.beam import choose, extend, log_probabilities, look_ahead, most_strangers
-from exactk.engine.decode.terms import add_gains, follow
-from exactk.engine.lanes import inner, take_next
+from exactk.engine.decode.beam import (
+    NOTHING,
+    Beams,
+    choose,
+    extend,
+    log_probabilities,
+    look_ahead,
+    most_strangers,
+)
+from exactk.engine.lanes import inner, load, multiply, sigmoid, store, subtract, take_next
 from exactk.problem.compiling import compiled
 
 DONE, NO_CARD, BEYOND_RANGE, UNKNOWN_ID = 0, 1, 2, 3
-NOTHING, ZERO, ONE = np.float32(-np.inf), np.float32(0), np.float32(1)
 
 
 class Sizes(NamedTuple):
@@ -48,32 +58,21 @@ class Sizes(NamedTuple):
     beam: int
 
 
-class Places(NamedTuple):
-    """Where in the scratch array everything lies, for one number of candidates."""
+class Gains(NamedTuple):
+    """Values of nodes and pairs, what each candidate has that three may share (C is 0 without that), its worth."""
 
-    zeros: int
-    inputs: int
-    user_row: int
-    nodes: int
-    hidden: int
-    joined: int
-    projected: int
-    mixed: int
-    keys_t: int
-    attention: int
-    nodes_t: int
-    glimpse_keys: int
-    pointer_keys: int
-    absent: int
-    decoded: int
-    query: int
-    scores: int
-    masks: int
-    allowed: int
-    gates: int
-    pair: int
-    states: int
-    end: int
+    node: Float32[np.ndarray, "B N"]
+    pair: Float32[np.ndarray, "B N N"]
+    has: Float32[np.ndarray, "B C N"]
+    worth: Float32[np.ndarray, "C"]
+
+
+# Where in the scratch array everything lies, for one number of candidates.
+Places = namedtuple(
+    "Places",
+    "zeros inputs user_row nodes hidden joined projected mixed keys_t attention nodes_t glimpse_keys pointer_keys "
+    "absent decoded query scores masks allowed gates pair states end",
+)
 
 
 @inner
@@ -102,26 +101,6 @@ def attend(s, w, at, x, p, N, span):
 
 
 @inner
-def encode(s, w, at, x, p, N, span):
-    """Linear map to the width (eq. 5) and L layers (eq. 6 to 8), p.hidden to p.nodes; returns the place behind them."""
-    D, F = s.width, s.feed_forward_size
-    product(x, p.hidden, D, N, D, w, at, D, D, w, at + D * D, x, p.nodes, D)
-    at += D * D + D
-    for _ in range(s.layers):
-        at = attend(s, w, at, x, p, N, span)
-        normed(x, p.nodes, p.joined, N, D, s.true_width, w, 0, at, at + D)
-        at += 2 * D
-        product(x, p.nodes, D, N, D, w, at, F, F, w, at + D * F, x, p.hidden, F)
-        rectify(x, p.hidden, N * F)
-        at += D * F + F
-        product(x, p.hidden, F, N, F, w, at, D, D, w, at + F * D, x, p.joined, D)
-        at += F * D + D
-        normed(x, p.nodes, p.joined, N, D, s.true_width, w, 0, at, at + D)
-        at += 2 * D
-    return at
-
-
-@inner
 def embed(s, w, at, x, p, tables, features, ids, b, N):
     """x_i = ReLU(W_I [x_s; x_u] + b_I) (eq. 4) into p.hidden; returns the place behind in w, or -1: an unknown id."""
     D = s.width
@@ -139,6 +118,77 @@ def embed(s, w, at, x, p, tables, features, ids, b, N):
     product(x, p.inputs, s.item_size, N, s.item_size, w, at, D, D, x, p.user_row, x, p.hidden, D)
     rectify(x, p.hidden, N * D)
     return bias + D
+
+
+@inner
+def encode(s, w, x, p, tables, features, ids, present, b, span):
+    """Inputs, a linear map to the width (eq. 5) and L layers (eq. 6 to 8) into p.nodes.
+
+    Returns the place behind their weights, or -1: an unknown id.
+    """
+    D, F, N = s.width, s.feed_forward_size, present.shape[1]
+    at = embed(s, w, D, x, p, tables, features, ids, b, N)
+    if at < 0:
+        return at
+    for n in range(span):
+        x[p.absent + n] = ZERO if n < N and present[b, n] else NOTHING
+    product(x, p.hidden, D, N, D, w, at, D, D, w, at + D * D, x, p.nodes, D)
+    at += D * D + D
+    for _ in range(s.layers):
+        at = attend(s, w, at, x, p, N, span)
+        normed(x, p.nodes, p.joined, N, D, s.true_width, w, 0, at, at + D)
+        at += 2 * D
+        product(x, p.nodes, D, N, D, w, at, F, F, w, at + D * F, x, p.hidden, F)
+        rectify(x, p.hidden, N * F)
+        at += D * F + F
+        product(x, p.hidden, F, N, F, w, at, D, D, w, at + F * D, x, p.joined, D)
+        at += F * D + D
+        normed(x, p.nodes, p.joined, N, D, s.true_width, w, 0, at, at + D)
+        at += 2 * D
+    return at
+
+
+@compiled
+def shares_each(level, sharpness, tables, features, item, has):
+    """sigmoid(a (x_i - b)) of every candidate's vector, member after member, into `has`; ids must be in the tables."""
+    members, step = level.shape
+    size = has.shape[1] // members
+    row, of_level, of_sharpness = np.zeros(step, np.float32), level.reshape(-1), sharpness.reshape(-1)
+    for b in range(len(item)):
+        for m in range(members):
+            for n in range(item.shape[1]):
+                read_row(row, 0, size, tables[m], features, item[b, n], b, n)
+                for i in range(0, step, 16):
+                    apart = subtract(load(row, i), load(of_level, m * step + i))
+                    store(row, i, sigmoid(multiply(load(of_sharpness, m * step + i), apart)))
+                for i in range(size):
+                    has[b, m * size + i, n] = row[i]
+
+
+@inner
+def add_gains(x, at, N, gain, counts, gains, b):
+    """Adds to the scores of one row: what it has gained so far, and where two have what a third may share, that."""
+    _, _, has, worth = gains
+    for n in range(len(gain)):
+        x[at + n] += gain[n]
+    for c in range(len(worth)):
+        chance = counts[2, c] * worth[c]
+        if chance != 0:
+            for n in range(N):
+                x[at + n] += chance * has[b, c, n]
+
+
+@inner
+def follow(gain, counts, gains, b, place, new_gain, new_counts):
+    """Gains and counts of a row once `place` is chosen: its pairs are gained, counts stay or move up by one."""
+    _, pair, has, worth = gains
+    for n in range(len(gain)):
+        new_gain[n] = gain[n] + pair[b, place, n]
+    for c in range(len(worth)):
+        held = has[b, c, place]
+        for i in range(2, 0, -1):
+            new_counts[i, c] = counts[i, c] * (ONE - held) + counts[i - 1, c] * held
+        new_counts[0, c] = counts[0, c] * (ONE - held)
 
 
 @inner
@@ -257,17 +307,20 @@ def open_at_first(x, p, b, N, span, rows, rules):
 @inner
 def write_cards(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answer, wide, cards):
     """Beam search over one encoded request; the best cards' positions, in order of choice, into `cards` [W, K]."""
-    graph, present, card_size, _, group, cap = rules
+    graph, present, card_size, _, _, cap = rules
     beam, K = s.beam, np.int64(card_size[b])
     lstm = start(s, w, at + 3 * s.width * s.width + 2 * s.width, x, p)
-    path, chosen = np.zeros((2, beam, K), np.int64), np.zeros((2, beam, N), np.bool_)
-    parent, place, again = (
-        np.zeros(beam, np.int64),
-        np.zeros(beam, np.int64),
-        np.zeros((beam * beam, 2), np.int64),
+    beams = Beams(
+        path=np.zeros((2, beam, K), np.int64),
+        chosen=np.zeros((2, beam, N), np.bool_),
+        parent=np.zeros(beam, np.int64),
+        place=np.zeros(beam, np.int64),
+        so_far=np.zeros(beam, np.float32),
+        tops=np.zeros(beam, np.float32),
+        again=np.zeros((beam * beam, 2), np.int64),
+        again_worth=np.zeros(beam * beam, np.float32),
     )
-    so_far, tops = np.zeros(beam, np.float32), np.zeros(beam, np.float32)
-    again_worth = np.zeros(beam * beam, np.float32)
+    path, chosen, parent, place = beams.path, beams.chosen, beams.parent, beams.place
     gain = np.zeros((2, beam, gains.node.shape[1]), np.float32)
     counts = np.zeros((2, beam, 3, len(gains.worth)), np.float32)
     gain[0, 0] = gains.node[b]
@@ -290,63 +343,30 @@ def write_cards(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answe
             mask = masks + r * span
             if not safe:
                 mask = p.allowed + r * span
-                look_ahead(
-                    b, t, strangers, x, masks + r * span, N, rules, chosen[old, r], asked, answer, x, mask
-                )
-            tops[r] = log_probabilities(x, p.scores + r * span, span, x, mask, so_far[r])
+                asking = chosen[old, r]
+                look_ahead(b, t, strangers, x, masks + r * span, N, rules, asking, asked, answer, x, mask)
+            beams.tops[r] = log_probabilities(x, p.scores + r * span, span, x, mask, beams.so_far[r])
         final = t + 1 == K
         wanted = min(beam, len(cards)) if final else beam
-        num = choose(
-            x,
-            p.scores,
-            span,
-            num,
-            t,
-            wanted,
-            final,
-            path[old],
-            chosen[old],
-            tops,
-            again,
-            again_worth,
-            parent,
-            place,
-            so_far,
-        )
+        num = choose(x, p.scores, span, num, t, wanted, final, old, beams)
         if num == 0:
             return NO_CARD
+        new = 1 - old
         for r in range(num):
+            row, last = parent[r], place[r]
             for k in range(t):
-                path[1 - old, r, k] = path[old, parent[r], k]
-            path[1 - old, r, t] = place[r]
+                path[new, r, k] = path[old, row, k]
+            path[new, r, t] = last
             for n in range(N):
-                chosen[1 - old, r, n] = chosen[old, parent[r], n]
-            chosen[1 - old, r, place[r]] = True
-            if t + 1 < K:
-                follow(
-                    gain[old, parent[r]],
-                    counts[old, parent[r]],
-                    gains,
-                    b,
-                    place[r],
-                    gain[1 - old, r],
-                    counts[1 - old, r],
-                )
-                new = p.masks + ((1 - old) * s.rows + r) * span
-                extend(
-                    x,
-                    masks + parent[r] * span,
-                    new,
-                    N,
-                    graph[b],
-                    place[r],
-                    group[b],
-                    cap[b],
-                    chosen[1 - old, r],
-                )
-        if t + 1 < K:
+                chosen[new, r, n] = chosen[old, row, n]
+            chosen[new, r, last] = True
+            if not final:
+                follow(gain[old, row], counts[old, row], gains, b, last, gain[new, r], counts[new, r])
+                mask = p.masks + (new * s.rows + r) * span
+                extend(x, masks + row * span, mask, N, b, rules, last, chosen[new, r])
+        if not final:
             advance(s, w, lstm, x, p, num, parent, place, old)
-        old = 1 - old
+        old = new
     for r in range(num):
         for k in range(K):
             cards[r, k] = path[old, r, k]
@@ -365,12 +385,9 @@ def decode_each(
     span = (N + 15) // 16 * 16
     b = take_next(counter, 0)
     while b < B:
-        at = embed(s, w, s.width, x, p, tables, features, ids, b, N)
+        at = encode(s, w, x, p, tables, features, ids, rules[1], b, span)
         status[b] = UNKNOWN_ID
         if at >= 0:
-            for n in range(span):
-                x[p.absent + n] = ZERO if n < N and rules[1][b, n] else NOTHING
-            at = encode(s, w, at, x, p, N, span)
             for wide in (False, True):
                 status[b] = BEYOND_RANGE
                 if make_keys(s, w, at, x, p, N, span, wide):
@@ -397,12 +414,9 @@ def scores_each(s, p, x, w, tables, features, ids, affinity, gains, present, beg
     counts = np.zeros((2, 3, len(gains.worth)), np.float32)
     one = np.int64(1)
     for b in range(B):
-        at = embed(s, w, s.width, x, p, tables, features, ids, b, N)
+        at = encode(s, w, x, p, tables, features, ids, present, b, span)
         if at < 0:
             return b
-        for n in range(span):
-            x[p.absent + n] = ZERO if n < N and present[b, n] else NOTHING
-        at = encode(s, w, at, x, p, N, span)
         make_keys(s, w, at, x, p, N, span, True)
         at += 2 * s.width * s.width
         lstm = start(s, w, at + 3 * s.width * s.width + 2 * s.width, x, p)
