@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,10 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exactk.data.columns import Columns
+from exactk.data.dataset import SplitRecord
 from exactk.data.logs.frame import build_frame
 from exactk.data.logs.request_rows import AskedColumns
 from exactk.errors import ExactKError
 from exactk.model_files import checked_description
+from exactk.model_folder import load
 from exactk.problem.rules.constraints import load_rules
 from exactk.problem.solving_file import solve_file
 from exactk.scale.plan import files_of, parts_of
@@ -114,3 +119,39 @@ def test_what_is_torn_was_sound(name: str, tmp_path: Path) -> None:
             read(tmp_path / name)
     else:
         read(tmp_path / name)
+
+
+ODD: tuple[Any, ...] = (None, "x", -1, 10**9, 1e308, float("nan"), [], [[]], {}, {"a": {}}, True)
+
+
+def places(described: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to each value inside, however deep."""
+    inside = described.items() if isinstance(described, dict) else enumerate(described)
+    for name, inner in inside:
+        yield (*way, name)
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*way, name))
+
+
+def test_a_model_folder_may_say_anything_anywhere(tmp_path: Path) -> None:
+    """A split without its parts, and a number among the names of weights, once ended in a TypeError."""
+    folder = shutil.copytree(Path(__file__).parent / "fixtures" / "model-1-policy", tmp_path / "model")
+    sound = json.loads(MODEL)
+    split = SplitRecord("abc", None, 0, 0.1, 0.1)
+    sound["split"] = split._asdict()
+    (folder / "config.json").write_text(json.dumps(sound))
+    assert load(folder).split == split
+    refused = 0
+    for *way, last in places({**sound, "constraints": {}, "calibration": {}}):  # tested elsewhere
+        for odd in ODD if way[:1] in ([], ["split"], ["models"]) else ODD[:2]:
+            described = copy.deepcopy(sound)
+            inner = described
+            for step in way:
+                inner = inner[step]
+            inner[last] = odd
+            (folder / "config.json").write_text(json.dumps(described))
+            with suppress(ExactKError):
+                load(folder)
+                continue
+            refused += 1
+    assert refused > 100

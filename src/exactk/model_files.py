@@ -17,6 +17,7 @@ HELD = {
     "config": dict, "constraints": dict, "sizes": dict, "card_size": int, "calibration": dict, "models": list,
     "sha256": dict,
 }  # fmt: skip
+MODELS = ("policy", "value")  # what a folder may hold the weights of
 NO_SIZES = ("epochs", "batch_size", "patience", "seed")  # settings of training: they size no weight
 
 
@@ -49,8 +50,8 @@ def _refuse_absurd(file: Path, described: dict[str, Any]) -> None:
     for name, kind in HELD.items():
         if not isinstance(described.get(name), kind) or isinstance(described[name], bool):
             raise DataError(f"{file} is damaged: {name} is {described.get(name)!r:.80}")
-    if not isinstance(described.get("split"), dict | None):
-        raise DataError(f"{file} is damaged: split is {described['split']!r:.80}")
+    if unknown := [name for name in described["models"] if name not in MODELS]:
+        raise DataError(f"{file} is damaged: models holds {unknown[0]!r:.80}")
     for name, value in described["calibration"].items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise DataError(f"{file} is damaged: calibration.{name} is {value!r:.80}")

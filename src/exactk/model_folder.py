@@ -121,6 +121,6 @@ def load(path: Path) -> TrainedModel:
         weights=ModelWeights(**weights),
         calibration=Calibration(**described["calibration"]),
         history=tuple(json.loads(line) for line in history),
-        split=None if described.get("split") is None else SplitRecord(**described["split"]),
+        split=SplitRecord.from_dict(described.get("split"), path / "config.json"),
         counts=RollingCounts.load(path) if COUNTS in described["sha256"] else None,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -93,6 +93,21 @@ class SplitRecord(NamedTuple):
     valid: float
     test: float
     cutoffs: list[str] | None = None
+
+    @classmethod
+    def from_dict(cls, held: Any, source: Path) -> SplitRecord | None:
+        """What a model folder says of it; None where it says nothing."""
+        if held is None:
+            return None
+        kinds = {
+            "impressions": str, "by": str | None, "seed": int, "valid": float, "test": float, "cutoffs": list | None,
+        }  # fmt: skip
+        if not isinstance(held, dict) or held.keys() != kinds.keys():
+            raise DataError(f"{source} is damaged: split is {held!r:.80}")
+        for name, kind in kinds.items():
+            if not isinstance(held[name], kind):
+                raise DataError(f"{source} is damaged: split.{name} is {held[name]!r:.80}")
+        return cls(**held)
 
     def __str__(self) -> str:
         return f"split {self.by or 'as the folder has it'}, seed {self.seed}"
@@ -230,7 +245,7 @@ class Dataset:
         test: float = 0.1,
         cutoffs: Cutoffs | None = None,
     ) -> tuple[Dataset, Dataset, Dataset]:
-        """Train, valid, test: as recorded in the folder, else at random; or by "user", "time" or "pair"."""
+        """Train, valid, test: as recorded in the folder, else by time where it is known, else at random; or as asked."""
         parts = split_rows(self.folder.index, self.rows, by, seed, (valid, test), cutoffs)
         moments = None if cutoffs is None else [str(moment) for moment in cutoffs]
         record = SplitRecord(
