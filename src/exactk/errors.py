@@ -6,7 +6,17 @@ Knows nothing of what raised it.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+_STARTS = {
+    b"\x1f\x8b": "compressed by gzip: unpack it first",
+    b"PK\x03\x04": "a zip archive (a spreadsheet, perhaps): save it as CSV first",
+    b"BZh": "compressed by bzip2: unpack it first",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it first",
+    b"\xff\xfe": "UTF-16 text: save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text: save it as UTF-8",
+    b"PAR1": "a Parquet file: give it the ending .parquet",
+}
 _PLACE = re.compile(r"^request (\d+)(?: \(\d+\))?: ")
 
 
@@ -56,3 +66,20 @@ def place_of(error: Exception) -> int | None:
 def without_place(error: Exception) -> str:
     """Its message, without the place in a batch that nobody outside knows."""
     return _PLACE.sub("", str(error))
+
+
+def why_unreadable(path: Path | str, error: Exception) -> str:
+    """Why a file, or a line of it, cannot be read: what its first bytes say it is, or what its reader said."""
+    path, start = Path(path), b""
+    if path.is_file():
+        with path.open("rb") as raw:
+            start = raw.read(4)
+    for known, meaning in _STARTS.items():
+        if start.startswith(known) and not (known == b"PAR1" and path.suffix == ".parquet"):
+            return f"this is {meaning}"
+    said = str(error)
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, UnicodeDecodeError) or "UTF8" in said:
+        return "this is not UTF-8 text; save it as UTF-8"
+    return "a number of thousands of digits" if "set_int_max_str_digits" in said else said

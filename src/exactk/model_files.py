@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from exactk.atomic import sha256
-from exactk.errors import DataError
+from exactk.errors import DataError, why_unreadable
 
 FORMAT = 1
 HELD = {
@@ -30,7 +30,7 @@ def checked_description(path: Path) -> dict[str, Any]:
         described: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         known = described["format"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{file} is damaged: {error}") from error
+        raise DataError(f"{file} is damaged: {why_unreadable(file, error)}") from error
     if known != FORMAT:
         raise DataError(f"{file}: model format {known!r}; this exactk reads format {FORMAT}")
     _refuse_absurd(file, described)

@@ -245,7 +245,7 @@ class Dataset:
         test: float = 0.1,
         cutoffs: Cutoffs | None = None,
     ) -> tuple[Dataset, Dataset, Dataset]:
-        """Train, valid, test: as recorded in the folder, else by time where it is known, else at random; or as asked."""
+        """Train, valid, test: as recorded in the folder, else by time if it is known, else at random; or as asked."""
         parts = split_rows(self.folder.index, self.rows, by, seed, (valid, test), cutoffs)
         moments = None if cutoffs is None else [str(moment) for moment in cutoffs]
         record = SplitRecord(

@@ -11,20 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from exactk.errors import DataError, InputError
+from exactk.errors import DataError, InputError, why_unreadable
 
 ROWS_PER_READ = 65_536
 IDS = ("request_id", "item_id")
 WHOLE = re.compile(r"(0|-?[1-9]\d{0,17})(\.0)?", re.ASCII)  # as numbers are written, and within 64 bits
-KNOWN_STARTS = {
-    b"\x1f\x8b": "compressed by gzip: unpack it first",
-    b"PK\x03\x04": "a zip archive (a spreadsheet, perhaps): save it as CSV first",
-    b"BZh": "compressed by bzip2: unpack it first",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it first",
-    b"\xff\xfe": "UTF-16 text: save it as UTF-8",
-    b"\xfe\xff": "UTF-16 text: save it as UTF-8",
-    b"PAR1": "a Parquet file: give it the ending .parquet",
-}
 
 Row = tuple[str, Mapping[str, Any]]
 Progress = Callable[[int], None]
@@ -49,22 +40,7 @@ def scored_rows(path: Path, progress: Progress = lambda _: None, text_ids: bool 
         for where, row in readers[path.suffix](path, progress, text_ids):
             yield where, _as_text(where, row) if text_ids else row
     except (UnicodeDecodeError, OSError) as error:
-        raise DataError(f"{path}: {_told(path, error)}") from None
-
-
-def _told(path: Path, error: Exception) -> str:
-    """Why a file cannot be read: what its first bytes say it is, or else what the reader said."""
-    try:
-        with path.open("rb") as raw:
-            start = raw.read(4)
-    except OSError:
-        start = b""
-    for known, meaning in KNOWN_STARTS.items():
-        if start.startswith(known) and not (known == b"PAR1" and path.suffix == ".parquet"):
-            return f"this is {meaning}"
-    if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
-        return "this is not UTF-8 text; save it as UTF-8"
-    return str(error)
+        raise DataError(f"{path}: {why_unreadable(path, error)}") from None
 
 
 def _as_text(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -114,7 +90,7 @@ def _csv_rows(path: Path, progress: Progress, text_ids: bool) -> Iterator[Row]:
                     line += 1
                     yield f"{path}, line {line}", dict(zip(columns, row, strict=True))
     except pa.ArrowException as error:
-        raise DataError(f"{path}: {_told(path, error)}") from None
+        raise DataError(f"{path}: {why_unreadable(path, error)}") from None
 
 
 def _refuse_twins(path: Path) -> None:
@@ -163,7 +139,7 @@ def _parquet_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:
                     number += 1
                     yield f"{path}, row {number}", row
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"{path}: {_told(path, error)}") from None
+        raise DataError(f"{path}: {why_unreadable(path, error)}") from None
 
 
 def _json_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:
@@ -181,8 +157,7 @@ def _json_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:
             except UnicodeDecodeError:
                 raise
             except (ValueError, RecursionError) as error:
-                reason = "nested too deeply" if isinstance(error, RecursionError) else error
-                raise DataError(f"{where}: not JSON: {reason}") from None
+                raise DataError(f"{where}: not JSON: {why_unreadable(path, error)}") from None
             if not isinstance(row, dict):
                 raise DataError(f"{where}: expected an object, got {type(row).__name__}")
             yield where, row

@@ -23,7 +23,7 @@ from exactk.data.logs.files import is_untyped, json_table, tables_of, with_parti
 from exactk.data.logs.request_rows import AskedColumns, RequestReader, numbered
 from exactk.data.requests import REQUEST_FIELDS, Request
 from exactk.data.table import FILES
-from exactk.errors import DataError, ExactKError, InputError
+from exactk.errors import DataError, ExactKError, InputError, why_unreadable
 from exactk.scale.plan import TEXTS, JobPart
 
 AT_ONCE = 2048  # lines of requests that are in memory together
@@ -116,11 +116,11 @@ class PartReader:
             while block := list(islice(own, AT_ONCE)):
                 read = ReadRequests([], [], [], {})
                 for line in block:
-                    self._read_line(line, row, read)
+                    self._read_line(line, row, read, part.file)
                     row += 1
                 yield read
 
-    def _read_line(self, line: bytes, row: int, read: ReadRequests) -> None:
+    def _read_line(self, line: bytes, row: int, read: ReadRequests, file: str) -> None:
         if not line.strip():
             return
         try:
@@ -134,8 +134,11 @@ class PartReader:
             if self.candidates is not None:
                 written.setdefault("candidates", list(self.candidates))
             request = Request.from_dict(written, self.asked.card_size)
-        except (ValueError, RecursionError, ExactKError) as error:
+        except ExactKError as error:
             read.reasons[row] = str(error)
+            return
+        except (ValueError, RecursionError) as error:
+            read.reasons[row] = why_unreadable(file, error)
             return
         self._note_names(request)
         read.requests.append(request)  # type: ignore[attr-defined]
@@ -164,7 +167,9 @@ class PartReader:
         except ExactKError:
             raise
         except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
-            raise DamagedPartError(f"{part.file} does not read: {error}") from error
+            raise DamagedPartError(
+                f"{part.file} does not read: {why_unreadable(part.file, error)}"
+            ) from error
 
 
 def _examples(reader: RequestReader) -> dict[int, str]:
@@ -289,7 +294,7 @@ def plain_candidates(path: Path, model: Path) -> tuple[Any, ...]:
     try:
         names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: this is not UTF-8 text; save it as UTF-8") from error
+        raise DataError(f"{path}: {why_unreadable(path, error)}") from error
     if not pa.types.is_integer(Vocabulary.load(model).item_ids.type):
         return tuple(names)
     wrong = next((name for name in names if not name.lstrip("-").isdigit()), None)

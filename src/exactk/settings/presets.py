@@ -10,7 +10,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
-from exactk.errors import ConfigError
+from exactk.errors import ConfigError, why_unreadable
 from exactk.settings.config import Config, PairValueConfig, PolicyConfig, RewardConfig, TrainingConfig
 
 # The defaults are the numbers of the paper's appendix C; departures from them are named here.
@@ -139,6 +139,6 @@ def read_settings(path: Path | str) -> Config:
     except OSError as error:
         raise ConfigError(f"cannot read settings from {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+        raise ConfigError(f"{path} is not valid TOML: {why_unreadable(path, error)}") from error
     name = values.pop("preset", None)
     return Config.from_dict(values, base=None if name is None else preset(name))

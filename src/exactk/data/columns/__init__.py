@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exactk.errors import ConfigError
+from exactk.errors import ConfigError, why_unreadable
 from exactk.problem.rules.columns import nearest
 
 ROLES = (
@@ -181,7 +181,7 @@ class Columns:
         try:
             described = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{path} does not read as TOML: {error}") from error
+            raise ConfigError(f"{path} does not read as TOML: {why_unreadable(path, error)}") from error
         return cls.from_dict(described, str(path))
 
     def to_toml(self) -> str:

@@ -18,7 +18,7 @@ import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
 from exactk.data.table import combine, flatten, is_list, lists_of
-from exactk.errors import DataError, InputError
+from exactk.errors import DataError, InputError, why_unreadable
 
 ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
 ROWS = 1 << 16  # of a piece of Parquet
@@ -69,7 +69,7 @@ def _file_pieces(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
             refuse_twins(names, str(path))
             yield with_partition(table, path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} does not read as {ending[1:]}: {error}") from error
+        raise DataError(f"{path} does not read as {ending[1:]}: {why_unreadable(path, error)}") from error
     if names is None:
         raise DataError(f"{path} holds no rows")
 

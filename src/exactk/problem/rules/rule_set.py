@@ -17,7 +17,7 @@ from typing import Any, ClassVar, no_type_check
 import numpy as np
 from jaxtyping import Int32
 
-from exactk.errors import ConfigError, InputError
+from exactk.errors import ConfigError, InputError, why_unreadable
 from exactk.problem.brief import Brief, joined
 from exactk.problem.compiling import compiled
 from exactk.problem.deadline import ENDLESS, Deadline
@@ -351,7 +351,8 @@ def load_rules(path: str | os.PathLike[str]) -> Constraints:
     except OSError as error:
         raise ConfigError(f"cannot read the rules in {file}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{file} is not valid {file.suffix[1:].upper()}: {error}") from None
+        kind = file.suffix[1:].upper()
+        raise ConfigError(f"{file} is not valid {kind}: {why_unreadable(file, error)}") from None
     try:
         return Constraints.from_dict(written)
     except (ConfigError, ValueError) as error:
