@@ -103,6 +103,13 @@ def test_cards_that_a_function_was_not_asked_about_in_time_are_not_ruled_out() -
         solve(Rule(slow, "slow", on="card"), time_limit=0.3)
 
 
+def test_a_function_is_asked_of_cards_of_several_sizes_side_by_side() -> None:
+    several: Any = lambda card: len({item["colour"] for item in card}) == len(card)  # noqa: E731
+    items = [{**item, "request_id": size} for size in (1, 3, 2) for item in SHELF]
+    cards = exactk.solve(SCORES * 3, [1, 3, 2], items=items, constraints=Rule(several, on="card"))
+    assert [card.items for card in cards] == [("tv",), ("tv", "mug", "lamp"), ("tv", "lamp")]
+
+
 def test_a_brief_that_blocks_is_named_and_relaxed_in_order() -> None:
     rules = [Count("hero", exactly=2), Total("price", at_most=100), Variety("brand", at_least=2)]
     with pytest.raises(InfeasibleError, match="total price at most 100") as caught:

@@ -381,6 +381,7 @@ def test_limits_beyond_any_card_and_sums_beyond_any_number_are_no_errors_of_pyth
         ({"type": "title_distance", "minimum": 0.5, "metric": "nedd"}, '(did you mean "ned"?)'),
         ({"type": "distinct", "field": ""}, "field must be the name of a column"),
         ({"type": "distinct", "field": "x", "missing": "ignore"}, "missing 'ignore' is unknown"),
+        ({"type": "distinct", "field": "x", "missing": np.zeros(2)}, "missing array([0., 0.]) is unknown"),
         ({"type": "minimum_gap", "field": "x", "minimum": -1}, "minimum must be a number of at least 0"),
         ({"type": "minimum_distance", "field": "x", "minimum": 3, "metric": "cosine"}, "between 0 and 2"),
         ({"type": "at_most", "field": "x", "m": 0}, "m must be a whole number of at least 1, got 0"),

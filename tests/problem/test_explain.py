@@ -12,17 +12,21 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from exactk.errors import ConfigError, OutOfTimeError
+from exactk.errors import ConfigError, InfeasibleError, OutOfTimeError
 from exactk.problem.deadline import Deadline
 from exactk.problem.given import GivenRequests
 from exactk.problem.rules.constraints import (
     Allowed,
     AtMost,
+    Constraint,
     Constraints,
+    Count,
     Distinct,
     Forbid,
     MinimumGap,
     TitleDistance,
+    Total,
+    Where,
 )
 from exactk.problem.rules.explain import (
     blocking_pieces,
@@ -32,6 +36,7 @@ from exactk.problem.rules.explain import (
     why_not,
 )
 from exactk.problem.rules.sheet import Demand, RuleSheet
+from exactk.problem.solving import solve
 
 
 def blocking_rules(
@@ -182,6 +187,18 @@ def test_an_excluded_item_may_lack_what_rules_read() -> None:
     asked = shop(K=2, exclude=[["hat"]])
     asked["columns"]["title"][0, 3] = None
     assert "'hat' must not be in the card" in blocking_rules(**asked)
+
+
+@pytest.mark.parametrize("rule", [Total("price", at_most=9), Count(Where("price", at_most=9), exactly=1)])
+def test_an_excluded_item_may_hold_what_no_rule_can_read(rule: Constraint) -> None:
+    items = {"item_id": ["a", "b", "gone"], "price": [10, 20, "sold out"]}
+    with pytest.raises(InfeasibleError) as caught:
+        solve([1.0, 2.0, 3.0], 2, items=items, exclude=["gone"], constraints=rule)
+    assert rule.name in caught.value.blocking
+    card = solve(
+        [1.0, 2.0, 3.0], 1, items=items, exclude=["gone"], constraints=MinimumGap("price", 1), explain=True
+    )
+    assert [reason.item for reason in card.reasons] == ["a", "gone"]
 
 
 def sheet_of(asked: dict[str, Any]) -> RuleSheet:

@@ -368,6 +368,7 @@ def test_what_is_masked_is_missing_in_columns_and_matrices() -> None:
         ({"scores": 3.0}, "must be a sequence of numbers"),
         ({"scores": np.ones((2, 2, 2))}, "must be [N] or [B, N], got shape (2, 2, 2)"),
         ({"scores": "score"}, "'score' names a column, but no items were given"),
+        ({"scores": "", "items": ITEMS}, 'the items have no field ""'),
         ({"scores": "scoer", "items": ITEMS}, 'no field "scoer" (did you mean "score"?)'),
         ({"k": 0}, "at least 1, got 0"),
         ({"k": 4}, "a card of 4 cannot be made of 3 candidates"),
@@ -383,6 +384,7 @@ def test_what_is_masked_is_missing_in_columns_and_matrices() -> None:
         ({"pair_scores": [[0, 1, 1], [1, 0, -np.inf], [1, -np.inf, 0]]}, "pair_scores[1, 2] is -inf"),
         ({"allowed": np.triu(np.ones((3, 3)))}, "not symmetric: [0, 1] and [1, 0] differ"),
         ({"allowed": np.ones((4, 4))}, "allowed must be [3, 3]"),
+        ({"allowed": np.array(1)}, "a column, or a matrix, must be a sequence"),
         ({"items": {"item_id": ["a", "b", "a"]}}, "candidate 'a' is there twice, at 0 and 2"),
         ({"items": {"item_id": ["a", "b"]}}, '"item_id" has shape (2,), but there are 3 scores'),
         ({"items": 3}, "items must be a frame, columns by name or a list of rows, got int"),
@@ -420,6 +422,7 @@ def test_what_cannot_be_solved_is_refused_by_name(arguments: dict[str, Any], mes
             {"relax": ["distinct"], "constraints": TitleDistance(0.5), "items": {"title": ["a", "b"]}},
             "cannot relax",
         ),
+        ({"relax": np.array(["distinct", "total"])}, "there is no such rule"),
         ({"allowed": [[0, 2], [2, 0]]}, "only true and false"),
     ],
 )

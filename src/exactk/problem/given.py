@@ -51,7 +51,7 @@ def table_of(items: Any, fields: Sequence[str] | None, score_column: str | None)
                 f"items must be a frame, columns by name or a list of rows, got {type(items).__name__}"
             ) from None
         names, column = frame.columns, lambda field: _series(frame[field])
-    wanted = [*(names if fields is None else fields), *([score_column] if score_column else [])]
+    wanted = [*(names if fields is None else fields), *([] if score_column is None else [score_column])]
     for field in wanted:
         if field not in names:
             raise InputError(f'the items have no field "{field}"{nearest(field, names)}')
@@ -73,7 +73,7 @@ def _series(series: Any) -> Any:
 
 def array_of(values: Any) -> np.ndarray:
     """An array of numbers where they are that, else of Python objects, never one type for a mixture."""
-    if isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray):
+    if isinstance(values, np.ndarray) and values.ndim and not isinstance(values, np.ma.MaskedArray):
         return values
     if hasattr(values, "to_numpy") and len(getattr(values, "shape", ())) == 2:  # a frame as a matrix
         return np.asarray(values.to_numpy())

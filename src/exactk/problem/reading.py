@@ -352,4 +352,4 @@ def seconds_of(time_limit: Any) -> float | None:
 
 def relax_order(relax: Any) -> tuple[Any, ...]:
     """The rules that may be let go; one alone may stand without a list."""
-    return tuple(relax) if isinstance(relax, list | tuple) else (relax,)
+    return tuple(relax) if isinstance(relax, list | tuple | np.ndarray) else (relax,)

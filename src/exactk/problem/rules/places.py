@@ -59,7 +59,7 @@ class Slots(CardRule):
 
     def __post_init__(self) -> None:
         where = tuple((place, Where.of(who)) for place, who in _by_place("where", self.where))
-        fixed = tuple(zip(*_ids(_by_place("fixed", self.fixed)), strict=True)) if self.fixed else ()
+        fixed = tuple(zip(*_ids(_by_place("fixed", self.fixed)), strict=True))
         object.__setattr__(self, "where", where)
         object.__setattr__(self, "fixed", fixed)
         object.__setattr__(self, "weights", _weights(self.weights))

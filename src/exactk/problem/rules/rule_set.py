@@ -160,7 +160,7 @@ class ValueRule(Constraint):
 
     def _check_choice(self, setting: str, choices: Sequence[str]) -> None:
         value = getattr(self, setting)
-        if value not in choices:
+        if not isinstance(value, str) or value not in choices:
             raise ConfigError(f'rule "{self.type}": {setting} {value!r} is unknown{nearest(value, choices)}')
 
     def _check_field(self) -> None:

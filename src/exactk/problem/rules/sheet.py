@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64
 
+from exactk.errors import ConfigError, InputError
 from exactk.problem.brief import Brief, joined, keeps
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.cliques import Ranking, any_card, best_n
@@ -56,10 +57,25 @@ class RuleSheet:
 
     @classmethod
     def of(cls, constraints: Constraints, asked: GivenRequests, deadline: Deadline = ENDLESS) -> RuleSheet:
-        """Lay out a request that `Constraints.requests` accepted (columns with B = 1)."""
-        columns, present = asked.columns, asked.everywhere()
+        """Lay out a request that `Constraints.requests` accepted (columns with B = 1).
+
+        Rules were satisfied with the values of the candidates that remain. An excluded one may lack some, or hold what
+        no rule can read: then those of all that are excluded count as missing.
+        """
+        try:
+            return cls._laid_out(constraints, asked, asked.columns, deadline)
+        except (InputError, ConfigError):
+            _, barred = wished_positions(asked)
+            if not barred.any():
+                raise
+            return cls._laid_out(constraints, asked, _emptied(asked.columns, barred), deadline)
+
+    @classmethod
+    def _laid_out(
+        cls, constraints: Constraints, asked: GivenRequests, columns: Columns, deadline: Deadline
+    ) -> RuleSheet:
+        present = asked.everywhere()
         pinned, barred = wished_positions(asked)
-        # Rules were satisfied with the values of the candidates that remain; an excluded one may lack some.
         lenient = tuple(rule.lenient() for rule in constraints.rules)
         R, N = len(lenient), present.shape[1]
         allowed, group = np.empty((R, N, N), bool), np.full((R, N), -1, np.int32)
@@ -68,7 +84,7 @@ class RuleSheet:
             counted = rule.groups(columns, present)
             if counted is not None:
                 group[r] = counted[0]
-        return cls(
+        sheet = cls(
             rules=constraints.rules,
             names=constraints.names,
             allowed=allowed,
@@ -83,6 +99,9 @@ class RuleSheet:
             lenient=lenient,
             tie_key=tie_keys(columns["item_id"][0]) if asked.ties_by_id else None,
         )
+        for r in range(R):
+            sheet._brief(r, sheet.card_size)  # so that what cannot be read is met here
+        return sheet
 
     def pieces(self) -> tuple[Demand, ...]:
         """Everything this request demands."""
@@ -202,6 +221,17 @@ class RuleSheet:
         )
 
 
+def _emptied(columns: Columns, barred: Bool[np.ndarray, "1 N"]) -> Columns:
+    """The columns without the values of what is barred, but for its ids."""
+    emptied = dict(columns)
+    for name, values in columns.items():
+        if name != "item_id":
+            of_numbers = values.dtype.kind == "f" or values.ndim > 2
+            emptied[name] = values.astype(np.float64 if of_numbers else object)
+            emptied[name][barred] = np.nan if of_numbers else None
+    return emptied
+
+
 class CardRules(NamedTuple):
     """Rules that are functions of whole cards, and the columns (a row for each request) that items are made of."""
 
@@ -232,7 +262,10 @@ def best_under_card_rules(
     for b in range(len(requests)):
         one = slice(b, b + 1)
         weights = scores[one], None if pairs is None else pairs[one]
-        each.append(_best_of_one(requests.rows(one), weights, partial(asked.keep, b), n, time_limit))
+        ranking = _best_of_one(requests.rows(one), weights, partial(asked.keep, b), n, time_limit)
+        beyond = int(requests.card_size.max()) - ranking.card.shape[2]
+        card = np.pad(ranking.card, ((0, 0), (0, 0), (0, beyond)), constant_values=-1)
+        each.append(ranking._replace(card=card))
     return Ranking(*(np.concatenate(arrays) for arrays in zip(*each, strict=True)))
 
 
