@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from inspect import unwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -307,6 +308,17 @@ def test_a_half_written_or_damaged_model_never_loads(tmp_path: Path) -> None:
             shutil.rmtree(broken)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("calibration", {"slope": 1.0}), ("models", [1]), ("models", ["x"])]
+)
+def test_a_description_that_names_unknown_parts_is_refused(name: str, value: object, tmp_path: Path) -> None:
+    folder = shutil.copytree(FIXTURES / "model-1-pair_value", tmp_path / "model")
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {name: value}))
+    with pytest.raises(DataError, match=f"damaged: {name}"):
+        Recommender.load(folder)
+
+
 def test_a_model_of_a_later_format_is_refused_by_number(tmp_path: Path) -> None:
     fitted("policy").save(tmp_path / "model")
     file = tmp_path / "model" / "config.json"
@@ -347,6 +359,23 @@ def test_mistakes_are_named() -> None:
         recommender.recommend("u1", CANDIDATES, 3, include=["i99"])
     with pytest.raises(InputError, match="must be item ids, mappings with an item_id, or a frame"):
         recommender.recommend("u1", "i1", 1)
+    with pytest.raises(InputError, match="must be item ids, mappings with an item_id, or a frame"):
+        recommender.recommend("u1", {item: {"price": 3} for item in CANDIDATES}, 1)  # prices by id
+    with pytest.raises(InputError, match="must be item ids, mappings with an item_id, or a frame"):
+        recommender.unread(5)
+    recommend: Any = partial(unwrap(Recommender.recommend), recommender, "u1", CANDIDATES, 3)
+    for name in ("include", "exclude", "user_features", "relax"):
+        with pytest.raises(InputError, match=f"{name} must be a list"):
+            recommend(**{name: "i1" if name == "include" else 5})
+    for name in ("context", "attributes"):
+        with pytest.raises(InputError, match=f"{name} must be a mapping"):
+            recommend(**{name: ["device"]})
+    with pytest.raises(InputError, match="attributes of item 'i3' must be a mapping, got 5"):
+        recommend(attributes={"i3": 5})
+    with pytest.raises(InputError, match="infeasible must be 'raise' or 'return', got 'skip'"):
+        unwrap(Recommender.recommend_many)(
+            recommender, [Request("u1", tuple(CANDIDATES), 3)], infeasible="skip"
+        )
     with pytest.raises(InputError, match=r"a list of exactk\.Request"):
         recommender.recommend_many([{"user_id": "u1", "candidates": CANDIDATES}])
     with pytest.raises(DataError, match="a column more than once: 'item_id' 2 times"):

@@ -53,7 +53,7 @@ def _refuse_absurd(file: Path, described: dict[str, Any]) -> None:
     if unknown := [name for name in described["models"] if name not in MODELS]:
         raise DataError(f"{file} is damaged: models holds {unknown[0]!r:.80}")
     for name, value in described["calibration"].items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if name not in ("scale", "shift") or isinstance(value, bool) or not isinstance(value, int | float):
             raise DataError(f"{file} is damaged: calibration.{name} is {value!r:.80}")
     weights = sum(one.stat().st_size for one in file.parent.glob("*.safetensors"))
     sections = {"sizes": described["sizes"], "card_size": {"": described["card_size"]}, **described["config"]}

@@ -131,15 +131,18 @@ class Recommender:
         own card is proven best anyway). attributes: an older way to say what mappings say.
         """
         request = self._request(candidates, constraints)
+        said = _mapping(attributes, "attributes")
+        for item_id, names in said.items():
+            _mapping(names, f"attributes of item {item_id!r}")
         request = replace(
             request,
             user_id=user,
             k=self.fitted.card_size if k is None else k,
-            include=tuple(include),
-            exclude=tuple(exclude),
-            attributes={**(attributes or {}), **request.attributes},
-            user_features=None if user_features is None else tuple(user_features),
-            context={**request.context, **(context or {})},
+            include=_listed(include, "include"),
+            exclude=_listed(exclude, "exclude"),
+            attributes={**said, **request.attributes},
+            user_features=None if user_features is None else _listed(user_features, "user_features"),
+            context={**request.context, **_mapping(context, "context")},
         )
         card: Card = self.recommend_many(
             [request], constraints=constraints, relax=relax, explain=explain, prove_seconds=prove_seconds
@@ -152,19 +155,14 @@ class Recommender:
         if is_frame(candidates):
             own = ("request_id", "user_id", *builder.context_names)
             return builder.unread(frame_columns(candidates), context or {}, (*fields, *own))
-        names = {name for held in read_candidates(candidates)[1].values() for name in held}
+        names = {name for held in _read(candidates)[1].values() for name in held}
         return builder.unread(names, context or {}, fields)
 
     def _request(self, candidates: Any, constraints: Rules) -> Request:
         """Candidates in whatever form, of nobody yet."""
         if is_frame(candidates):
             return requests_of_frame(candidates, self._asked(constraints), one=True)[0]
-        if isinstance(candidates, str | bytes) or not hasattr(candidates, "__iter__"):
-            raise InputError(
-                f"candidates must be item ids, mappings with an item_id, or a frame, got {candidates!r:.80}"
-            )
-        listed = candidates.tolist() if hasattr(candidates, "tolist") else candidates  # an array, a tensor
-        ids, attributes = read_candidates(listed)
+        ids, attributes = _read(candidates)
         return Request(None, ids, 0, attributes=attributes)
 
     def _asked(self, constraints: Rules) -> AskedColumns:
@@ -229,8 +227,11 @@ class Recommender:
         """
         fitted = self.fitted
         rules = fitted.constraints if constraints is None else Constraints.of(constraints)
+        if infeasible not in ("raise", "return"):
+            raise InputError(f"infeasible must be 'raise' or 'return', got {infeasible!r:.80}")
+        order = _listed(relax, "relax")
         asking = Asking(
-            fitted.builder, self.decider, fitted.calibration, rules, relax, explain, prove_seconds
+            fitted.builder, self.decider, fitted.calibration, rules, order, explain, prove_seconds
         )
         if not is_frame(requests):
             _check_requests(requests)
@@ -316,6 +317,28 @@ class Recommender:
         if self.constraints is None or self.constraints == data.constraints:
             return data
         return data.constrained(self.constraints)
+
+
+def _listed(values: Any, name: str) -> tuple[Any, ...]:
+    """The members of a list, whatever holds them; a text, or a mapping, is none."""
+    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
+        raise InputError(f"{name} must be a list, got {values!r:.80}")
+    return tuple(values)
+
+
+def _mapping(values: Any, name: str) -> Mapping[Any, Any]:
+    if not isinstance(values or {}, Mapping):
+        raise InputError(f"{name} must be a mapping, got {values!r:.80}")
+    return values or {}
+
+
+def _read(candidates: Any) -> tuple[tuple[Any, ...], dict[Any, dict[str, Any]]]:
+    """The ids of candidates that are no frame, and what is said of each."""
+    if isinstance(candidates, str | bytes | Mapping) or not hasattr(candidates, "__iter__"):
+        raise InputError(
+            f"candidates must be item ids, mappings with an item_id, or a frame, got {candidates!r:.80}"
+        )
+    return read_candidates(candidates.tolist() if hasattr(candidates, "tolist") else candidates)
 
 
 def _check_requests(requests: Any) -> None:

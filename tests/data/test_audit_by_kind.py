@@ -16,6 +16,7 @@ from exactk.data.audit.probes import _whole
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.frame import from_frame
 from exactk.data.sample import sample_log
+from exactk.errors import InputError
 from small_batches import complete_batch
 
 SAMPLE = sample_log(requests=300, seed=5)
@@ -137,3 +138,9 @@ def test_a_whole_card_comes_out_by_chance_as_often_as_its_ties_allow() -> None:
     }  # fmt: skip
     for expected, score in scores.items():
         assert _whole(np.array([score], float), batch)[0] == pytest.approx(expected)
+
+
+def test_a_sample_log_of_nothing_is_refused() -> None:
+    for size in ({"requests": 0}, {"users": 0}, {"items": 11}):
+        with pytest.raises(InputError, match="a sample log needs a request, a user and 12 items"):
+            sample_log(**size)

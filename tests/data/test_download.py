@@ -107,6 +107,17 @@ def test_offline_the_message_says_what_to_do(tmp_path: Path) -> None:
             download(url, tmp_path / "got.zip", CHECKSUM, attempts=1)
 
 
+def test_a_place_that_cannot_be_written_is_not_taken_for_a_server_out_of_reach(
+    web: Behaviour, tmp_path: Path
+) -> None:
+    (tmp_path / "got.zip.part").mkdir()
+    with serving(web) as address, pytest.raises(DataError, match=r"got\.zip could not be written"):
+        download(f"{address}/file.bin", tmp_path / "got.zip", CHECKSUM)
+    (tmp_path / "file").touch()
+    with serving(web) as address, pytest.raises(DataError, match=r"got\.zip could not be written"):
+        download(f"{address}/file.bin", tmp_path / "file" / "got.zip", CHECKSUM)
+
+
 def test_an_archive_of_one_folder_unpacks_to_that_folder(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("ml-tiny/ratings.csv", "userId,movieId,rating,timestamp\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +88,32 @@ def test_all_formats_say_the_same(tmp_path: Path, name: str) -> None:
             "userId,movieId,rating,timestamp\n1,99,5,1\n",
             "movie 99, which is not listed",
         ),
+        ("ml-100k", "u.user", "1|24\n", r"u\.user: line 1 has 2 fields, not 5"),
+        ("ml-1m", "users.dat", "1::M::24\n", r"users\.dat: line 1 has 3 fields, not 5"),
+        ("ml-100k", "u.data", "1\t10\t\t100\n", r"u\.data: line 1: the stars are missing"),
+        (
+            "ml-25m",
+            "ratings.csv",
+            "userId,movieId,rating,timestamp\n,10,5,1\n",
+            r"line 2: the user is missing",
+        ),
+        ("ml-10m", "movies.dat", "10::\xff::Drama\n", r"movies\.dat cannot be read"),
+        ("ml-25m", "movies.csv", "movieId,title,genres\n10,\xff,Drama\n", r"movies\.csv cannot be read"),
     ],
 )
 def test_damaged_files_are_refused_by_name(
     tmp_path: Path, name: str, file: str, text: str, message: str
 ) -> None:
     folder = write_format(tmp_path / "source", name)
-    (folder / file).write_text(text)
+    (folder / file).write_text(text, encoding="latin-1")
     with pytest.raises(DataError, match=message):
+        read_movielens(folder)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    folder = write_format(tmp_path / "source", "ml-25m")
+    (folder / "movies.csv").unlink()
+    with pytest.raises(DataError, match=r"movies\.csv is missing"):
         read_movielens(folder)
 
 
@@ -223,6 +242,9 @@ def test_impossible_cards_are_refused(source: Path, tmp_path: Path) -> None:
         build_movielens(tmp_path / "log", source, 5, 5)
     with pytest.raises(InputError, match="test"):
         build_movielens(tmp_path / "log", source, test=0.9)
+    protocol: Any = "leakfree"
+    with pytest.raises(InputError, match="protocol must be leak-free or paper, got 'leakfree'"):
+        unwrap(build_movielens)(tmp_path / "log", source, protocol=protocol)
 
 
 def test_the_recipe_meets_the_sizes_of_the_papers_sets(tmp_path: Path) -> None:

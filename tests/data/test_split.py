@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, get_args
 
@@ -80,6 +80,16 @@ def test_datetimes_serve_as_cutoffs(tmp_path: Path) -> None:
     dataset = Dataset.open(write_log(tmp_path / "log", rows))
     parts = dataset.split("time", cutoffs=(datetime(2024, 5, 4), datetime(2024, 5, 9)))
     assert [len(part) for part in parts] == [3, 5, 1]
+    east = timezone(timedelta(hours=9))  # 9 o'clock there is midnight of what the log tells
+    cutoffs = (datetime(2024, 5, 4, 9, tzinfo=east), datetime(2024, 5, 9, 9, tzinfo=east))
+    assert [len(part) for part in dataset.split("time", cutoffs=cutoffs)] == [3, 5, 1]
+
+
+def test_cutoffs_that_would_part_nothing_are_refused(dataset: Dataset) -> None:
+    with pytest.raises(InputError, match="cutoffs are for a split by time, not by user"):
+        dataset.split("user", cutoffs=(2000, 3000))
+    with pytest.raises(InputError, match="timestamps of this log are numbers"):
+        dataset.split("time", cutoffs=(datetime(2024, 5, 4), datetime(2024, 5, 9)))
 
 
 def test_split_by_pair_never_shows_a_user_an_item_on_two_sides(tmp_path: Path) -> None:

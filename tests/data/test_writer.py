@@ -167,7 +167,20 @@ def test_a_folder_without_meta_or_with_a_missing_file_does_not_load(tmp_path: Pa
         Dataset.open(tmp_path / "copy")
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"format": 1, "surprise": 2}', '{"format": 99}', "[]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"format": 1, "surprise": 2}',
+        '{"format": 99}',
+        "[]",
+        "[" * 100_000,
+        '{"format": 1, "checksums": 5}',
+        '{"format": 1, "checksums": {"items.parquet": {"bytes": 3}}}',
+        '{"format": 1, "K": "four", "checksums": {}}',
+    ],
+)
 def test_a_damaged_meta_is_refused(tmp_path: Path, text: str) -> None:
     path = write_log(tmp_path / "log", random_impressions(5))
     (path / "meta.json").write_text(text)
@@ -181,6 +194,10 @@ def test_a_damaged_index_is_refused_and_rebuilt_once_deleted(tmp_path: Path) -> 
     array.write_bytes(array.read_bytes()[:-4])
     with pytest.raises(DataError, match="delete"):
         Dataset.open(dataset.path)
+    for text in ("[1]", '{"stamps": {}, "arrays": {}, "rolling": [], "values": {}}'):
+        array.with_name("index.json").write_text(text)
+        with pytest.raises(DataError, match="delete"):
+            Dataset.open(dataset.path)
     shutil.rmtree(dataset.path / ".index")
     assert len(Dataset.open(dataset.path)) == len(dataset)
 
@@ -230,3 +247,13 @@ def test_swapping_works_without_the_kernels_help(tmp_path: Path, monkeypatch: py
             (draft / "file").write_text(text)
     assert (tmp_path / "folder" / "file").read_text() == "new"
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("candidates", "a"), ("card", 1)])
+def test_a_column_of_no_lists_is_refused_by_name(tmp_path: Path, name: str, value: Any) -> None:
+    table = pa.Table.from_pylist([{"request_id": 1, "user_id": 1, "candidates": [1, 2]} | {name: value}])
+    with (
+        pytest.raises(DataError, match=f"column '{name}' must hold lists"),
+        DatasetWriter(tmp_path / "log") as w,
+    ):
+        w.write_impressions(table)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -175,11 +176,11 @@ class Dataset:
         if not folder.rolling:
             return None
         before, moment = folder.counts_before, folder.index.timestamp[self.rows]
-        known = before is not None and before.as_of is not None and folder.counts_microseconds
+        known = before is not None and before.as_of is not None and folder.dated
         rows = self.rows[moment > before.as_of] if known and before is not None else self.rows
         counts = RollingCounts.replayed(folder.index, folder.rolling, nobody_among(folder.user_ids), rows)
         counts.with_ids(folder.item_ids.to_pylist(), folder.user_ids.to_pylist())
-        counts.as_of = int(moment.max()) if len(moment) and folder.counts_microseconds else None
+        counts.as_of = int(moment.max()) if len(moment) and folder.dated else None
         return counts if before is None else counts.plus(before)
 
     @property
@@ -246,6 +247,9 @@ class Dataset:
         cutoffs: Cutoffs | None = None,
     ) -> tuple[Dataset, Dataset, Dataset]:
         """Train, valid, test: as recorded in the folder, else by time if it is known, else at random; or as asked."""
+        for moment in cutoffs or ():
+            if isinstance(moment, datetime) and not self.folder.dated:
+                raise InputError(f"timestamps of this log are numbers: cutoffs must be, too, got {moment}")
         parts = split_rows(self.folder.index, self.rows, by, seed, (valid, test), cutoffs)
         moments = None if cutoffs is None else [str(moment) for moment in cutoffs]
         record = SplitRecord(

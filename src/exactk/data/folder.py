@@ -112,7 +112,7 @@ class Folder:
         return RollingCounts.load(self.path) if COUNTS in self.meta.checksums else None
 
     @cached_property
-    def counts_microseconds(self) -> bool:
+    def dated(self) -> bool:
         """Whether timestamps are dates and times, so that one can tell which moment they are."""
         schema = pq.read_schema(self.path / FILES["impressions"])
         return "timestamp" in schema.names and pa.types.is_timestamp(schema.field("timestamp").type)

@@ -187,10 +187,9 @@ class _Description(NamedTuple):
 def _read_description(home: Path) -> _Description:
     try:
         held = json.loads((home / "index.json").read_text(encoding="utf-8"))
-        return _Description(
-            held["stamps"], held["arrays"], IndexNames(tuple(held["rolling"]), held["values"])
-        )
-    except (ValueError, KeyError) as error:
+        arrays = {name: held["arrays"][name] for name in _DTYPES}
+        return _Description(held["stamps"], arrays, IndexNames(tuple(held["rolling"]), held["values"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{home} is damaged ({error}); delete it, it will be built anew") from error
 
 

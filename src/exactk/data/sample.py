@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
+from exactk.errors import InputError
+
 _MAKERS = ("Alder", "Birch", "Cedar", "Dogwood", "Elm", "Fir", "Ginkgo", "Hazel")
 _KINDS = ("lamp", "chair", "table", "shelf", "kettle", "clock")
 _LOOKS = ("small", "large", "plain", "bright", "folding", "old", "quiet", "round")
@@ -32,6 +34,10 @@ def sample_log(requests: int = 400, items: int = 600, users: int = 150, seed: in
     A user clicks by what is cheap beside the rest of the list, by what was touched before, and by place; in one
     request of eight twice, and as often below the card as there is cause to. A tenth of the prices is missing.
     """
+    if requests < 1 or users < 1 or items < _LONGEST:
+        raise InputError(
+            f"a sample log needs a request, a user and {_LONGEST} items, got {requests}, {users} and {items}"
+        )
     rng = np.random.default_rng(seed)
     sizes = rng.integers(_CARD_SIZE + 1, _LONGEST + 1, requests)
     request = np.repeat(np.arange(requests), sizes)

@@ -7,7 +7,7 @@ found again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 import numpy as np
@@ -43,6 +43,8 @@ def split_rows(
         raise InputError(f"valid={valid} and test={test} must be above 0 and leave something to train on")
     if by is None:
         by = default_method(index, rows)
+    if cutoffs is not None and by != "time":
+        raise InputError(f"cutoffs are for a split by time, not by {by}")
     if by == "recorded":
         return _recorded(index, rows, seed, valid)
     if by == "time":
@@ -115,9 +117,10 @@ def _by_time(index: Index, rows: Rows, valid: float, test: float, cutoffs: Cutof
 
 
 def _moment(cutoff: int | datetime) -> int:
-    """A cutoff in the units of the index: as is, or microseconds since 1970 for a datetime."""
+    """A cutoff in the units of the index: as is, or microseconds since 1970 for a datetime (UTC, unless it says)."""
     if isinstance(cutoff, datetime):
-        return int(np.datetime64(cutoff.replace(tzinfo=None), "us").astype(np.int64))
+        in_utc = cutoff if cutoff.tzinfo is None else cutoff.astimezone(UTC)
+        return int(np.datetime64(in_utc.replace(tzinfo=None), "us").astype(np.int64))
     return cutoff
 
 

@@ -75,9 +75,17 @@ class Meta:
             held = json.loads(path.read_text(encoding="utf-8"))
             if held["format"] not in READABLE:
                 raise DataError(f"{path}: format {held['format']} is not one this version reads ({FORMAT})")
-            return cls(**{name: held[name] for name in held if name != "format"})
-        except (ValueError, KeyError, TypeError) as error:
+            meta = cls(**{name: held[name] for name in held if name != "format"})
+            for size in (meta.K, meta.N):
+                if size is not None and type(size) is not int:
+                    raise ValueError(f"K and N must be whole numbers, got {size!r:.80}")
+            for file, recorded in meta.checksums.items():
+                wanted = ("sha256", "bytes", "rows") if file.endswith(".parquet") else ("sha256", "bytes")
+                if not {*wanted} <= {*recorded.keys()}:
+                    raise ValueError(f"checksums.{file} must have {', '.join(wanted)}")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(f"{path} is damaged: {error}") from error
+        return meta
 
     def with_files(self, checksums: Mapping[str, Mapping[str, Any]], K: int, N: int) -> Meta:
         """The same, with what only the finished files tell."""

@@ -82,11 +82,11 @@ class DatasetWriter:
             with self._disk():
                 table = self._candidates.take_from(table, written)
         table = table.rename_columns([name.removeprefix("context.") for name in table.column_names])
+        table = self._append("impressions", table)
         for name in self._largest:
             if name in table.column_names and len(table):
                 longest = pc.max(pc.list_value_length(table[name])).as_py()
                 self._largest[name] = max(self._largest[name], longest or 0)
-        self._append("impressions", table)
 
     def write_extra(self, file: str, table: pa.Table) -> None:
         """Append to a further Parquet file of the folder."""
@@ -124,12 +124,14 @@ class DatasetWriter:
         with self._disk():
             self._stack.__exit__(kind, error, trace)
 
-    def _append(self, kind: Kind, table: pa.Table) -> None:
+    def _append(self, kind: Kind, table: pa.Table) -> pa.Table:
+        """Write rows of a known kind; returns them as they were written."""
         file = FILES[kind]
         written = self._sinks[file].rows if file in self._sinks else 0
         table = canonical(table, kind, first_row=written)
         with self._disk():
             self._sink(file, table.schema).write(table)
+        return table
 
     def _sink(self, file: str, schema: pa.Schema) -> _Sink:
         if file not in self._sinks:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import ssl
 import urllib.error
 import urllib.request
 import zipfile
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from exactk.atomic import atomic_folder, sha256
+from exactk.atomic import atomic_folder, failed, sha256
 from exactk.data.dataset import Dataset
 from exactk.data.table import Meta
 from exactk.data.writer import DatasetWriter
@@ -28,6 +29,12 @@ from exactk.errors import DataError
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
 _CHUNK = 1 << 16
 _TIMEOUT = 30.0  # seconds
+_OF_THE_NET = (
+    urllib.error.URLError,
+    ConnectionError,
+    TimeoutError,
+    ssl.SSLError,
+)  # other OSErrors are of the disk
 
 
 def download(
@@ -39,13 +46,18 @@ def download(
     """
     if target.is_file() and _digest(target, checksum) == checksum:
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise failed(target, error) from error
     part = target.with_name(target.name + ".part")
     for attempt in range(attempts):
         held = part.stat().st_size if part.is_file() else 0
         try:
             whole = _fetch_rest(url, part, progress)
         except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, OSError) and not isinstance(error, _OF_THE_NET):
+                raise failed(target, error) from error
             grown = part.is_file() and part.stat().st_size > held
             if isinstance(error, urllib.error.HTTPError) or (not grown and attempt + 1 == attempts):
                 raise _unreachable(url, error) from error
@@ -230,7 +242,7 @@ def _located(source: Path, release: str | None) -> tuple[Path, Release]:
 def _ids(path: Path) -> list[int]:
     try:
         return list(map(int, path.read_text().split()))
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{path}: {error}") from error
 
 
@@ -264,7 +276,11 @@ def _impressions(folder: Path, suffix: str, part: str) -> Iterator[dict[str, Any
 def _lines(path: Path) -> list[tuple[list[int], list[int], list[int]]]:
     """Three tab-separated lists of numbers per line."""
     read = []
-    for line, text in enumerate(path.read_text().splitlines(), 1):
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    for line, text in enumerate(lines, 1):
         fields = text.split("\t")
         if len(fields) != 3:
             raise DataError(f"{path}: line {line} has {len(fields)} tab-separated fields, not 3")

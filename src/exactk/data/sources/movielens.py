@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -68,47 +68,40 @@ def fetch_movielens(name: str, cache: Path | str, home: str = HOME, progress: Pr
 
 
 def _read_100k(folder: Path) -> Ratings:
-    genres = [line.split("|")[0] for line in _lines(folder / "u.genre", "latin-1") if line]
-    movies = []
-    for number, line in enumerate(_lines(folder / "u.item", "latin-1"), 1):
-        cells = line.split("|")
-        if len(cells) != 5 + len(genres):
-            raise DataError(
-                f"{folder / 'u.item'}: line {number} has {len(cells)} fields, not {5 + len(genres)}"
-            )
-        shown = [genre for genre, flag in zip(genres, cells[5:], strict=True) if flag == "1"]
-        movies.append((cells[0], cells[1], shown))
-    people = [line.split("|") for line in _lines(folder / "u.user", "latin-1")]
+    genres = [row[0] for row in _rows(folder / "u.genre", "|") if row[0]]
+    rows = _rows(folder / "u.item", "|", 5 + len(genres))
+    movies = [
+        (row[0], row[1], [name for name, flag in zip(genres, row[5:], strict=True) if flag == "1"])
+        for row in rows
+    ]
+    people = [(user, sex, age, job) for user, age, sex, job, _ in _rows(folder / "u.user", "|", 5)]
     return _assembled(
         "ml-100k",
-        _rating_columns(folder / "u.data", "\t", step=1),
+        _rating_columns(folder / "u.data", "\t"),
         _movies(folder / "u.item", movies),
-        _people([(cells[0], cells[2], cells[1], cells[3]) for cells in people], folder / "u.user"),
+        _people(people, folder / "u.user"),
     )
 
 
 def _read_double_colon(folder: Path) -> Ratings:
     """1M (with users.dat, Latin-1) and 10M (without, UTF-8)."""
     old = (folder / "users.dat").is_file()
-    lines = _lines(folder / "movies.dat", "latin-1" if old else "utf-8")
-    movies = [_three(folder / "movies.dat", number, line.split("::")) for number, line in enumerate(lines, 1)]
-    people = [line.split("::") for line in _lines(folder / "users.dat", "latin-1")] if old else []
+    movies = _rows(folder / "movies.dat", "::", 3, "latin-1" if old else "utf-8")
+    people = [tuple(row[:4]) for row in _rows(folder / "users.dat", "::", 5)] if old else []
     return _assembled(
         "ml-1m" if old else "ml-10m",
         _rating_columns(folder / "ratings.dat", ":", step=2),
         _movies(folder / "movies.dat", [(i, title, genres.split("|")) for i, title, genres in movies]),
-        _people([(cells[0], cells[1], cells[2], cells[3]) for cells in people], folder / "users.dat"),
+        _people(people, folder / "users.dat"),
     )
 
 
 def _read_csv(folder: Path) -> Ratings:
     """25M, and the releases called latest."""
-    with (folder / "movies.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))[1:]
-    movies = [_three(folder / "movies.csv", number, row) for number, row in enumerate(rows, 2)]
+    movies = _rows(folder / "movies.csv", ",", 3, "utf-8")[1:]
     return _assembled(
         "ml-25m",
-        _rating_columns(folder / "ratings.csv", ",", step=1, skip=1),
+        _rating_columns(folder / "ratings.csv", ",", skip=1),
         _movies(folder / "movies.csv", [(i, title, genres.split("|")) for i, title, genres in movies]),
         _people([], folder),
     )
@@ -121,35 +114,41 @@ _READERS: dict[str, Callable[[Path], Ratings]] = {
 }
 
 
-def _lines(path: Path, encoding: str) -> list[str]:
+def _rows(path: Path, delimiter: str, width: int = 0, encoding: str = "latin-1") -> list[list[str]]:
+    """The fields of each line; as many as `width`, where that is given."""
     if not path.is_file():
         raise DataError(f"{path} is missing")
-    return path.read_text(encoding=encoding).splitlines()
+    try:
+        with path.open(encoding=encoding, newline="" if delimiter == "," else None) as file:
+            quoted = csv.reader(file) if delimiter == "," else None
+            rows = list(quoted or (line.rstrip("\n").split(delimiter) for line in file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    for number, row in enumerate(rows, 1):
+        if width and len(row) != width:
+            raise DataError(f"{path}: line {number} has {len(row)} fields, not {width}")
+    return rows
 
 
-def _three(path: Path, number: int, cells: Sequence[str]) -> tuple[str, str, str]:
-    if len(cells) != 3:
-        raise DataError(f"{path}: line {number} has {len(cells)} fields, not 3")
-    return cells[0], cells[1], cells[2]
-
-
-def _rating_columns(path: Path, delimiter: str, step: int, skip: int = 0) -> list[np.ndarray]:
+def _rating_columns(path: Path, delimiter: str, step: int = 1, skip: int = 0) -> list[np.ndarray]:
     """User, item, stars, timestamp; `step` 2 steps over the empty columns that "::" makes with delimiter ":"."""
-    names = [f"c{c}" for c in range(3 * step + 1)]
-    kinds = [pa.int64(), pa.int64(), pa.float32(), pa.int64()]
-    wanted = names[::step]
+    names = ["user", "", "item", "", "stars", "", "timestamp"][:: 3 - step]
+    kinds = {"user": pa.int64(), "item": pa.int64(), "stars": pa.float32(), "timestamp": pa.int64()}
     try:
         table = pacsv.read_csv(
             path,
-            read_options=pacsv.ReadOptions(column_names=names, skip_rows=skip),
-            parse_options=pacsv.ParseOptions(delimiter=delimiter, quote_char=False),
-            convert_options=pacsv.ConvertOptions(
-                column_types=dict(zip(wanted, kinds, strict=True)), include_columns=wanted
-            ),
+            pacsv.ReadOptions(column_names=names, skip_rows=skip),
+            pacsv.ParseOptions(delimiter=delimiter, quote_char=False),
+            pacsv.ConvertOptions(column_types=kinds, include_columns=list(kinds)),
         )
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{path} does not read as ratings: {error}") from error
-    return [table[name].to_numpy() for name in wanted]
+    for name in kinds:
+        if table[name].null_count:
+            line = int(np.argmax(table[name].is_null().to_numpy())) + skip + 1
+            verb = "are" if name == "stars" else "is"
+            raise DataError(f"{path}: line {line}: the {name} {verb} missing")
+    return [table[name].to_numpy() for name in kinds]
 
 
 def _movies(path: Path, movies: Sequence[tuple[str, str, Sequence[str]]]) -> pa.Table:
@@ -177,7 +176,7 @@ def _movies(path: Path, movies: Sequence[tuple[str, str, Sequence[str]]]) -> pa.
     return pa.Table.from_pylist(rows, schema)
 
 
-def _people(people: Sequence[tuple[str, str, str, str]], path: Path) -> pa.Table:
+def _people(people: Sequence[Sequence[str]], path: Path) -> pa.Table:
     """Gender, age and occupation, and features: age, gender, occupations. Empty where a release has no people."""
     jobs = sorted({job for _, _, _, job in people})
     rows = []
@@ -234,6 +233,8 @@ def build_movielens(
         raise InputError(f"a card needs 1 <= K < N, got K={K} and N={N}")
     if not 0 < test < 0.5:
         raise InputError(f"test must be a share between 0 and 0.5, got {test}")
+    if protocol not in get_args(Protocol):
+        raise InputError(f"protocol must be {' or '.join(get_args(Protocol))}, got {protocol!r}")
     if source is None:
         source = fetch_movielens(release, Path(out).absolute().parent / "downloads", progress=progress)
     ratings = read_movielens(source)
