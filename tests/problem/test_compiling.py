@@ -93,6 +93,23 @@ def test_a_kernel_from_the_disk_holds_no_parsed_code_and_can_still_be_called_by_
     assert held.library._shared_module is None
 
 
+def test_a_kernel_from_the_disk_needs_nothing_of_what_compiling_needs() -> None:
+    """Reading that takes a process 40 MB and 0.2 s."""
+    program = """
+import numpy as np
+from numba.core.runtime import rtsys
+from exactk.problem.exact import cliques
+from exactk.problem.graph import Requests, complete_graph
+found = cliques.best(Requests.of(complete_graph(4)[None], 2), np.array([[0.0, 3.0, 1.0, 2.0]]), None)
+print(found.card.tolist(), rtsys._init)
+"""
+    said = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)  # the first may have to compile
+    ]
+    assert said[1] == "[[1, 3]] False\n"
+
+
 def test_a_fingerprint_does_not_change_by_itself() -> None:
     assert fingerprint(outer.py_func) == fingerprint(outer.py_func)
     assert len(fingerprint(branch.py_func)) == 64

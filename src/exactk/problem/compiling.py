@@ -22,6 +22,7 @@ import numpy as np
 from llvmlite import binding as llvm
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.runtime._nrt_python import c_helpers
 from numba.core.types import unliteral
 
 PLAIN = (bool, int, float, str, bytes, tuple, np.generic)
@@ -90,6 +91,13 @@ def no_bitcode() -> bytes:
     return empty
 
 
+@cache
+def add_array_symbols() -> None:
+    """Name to LLVM what machine code from the disk calls to make, hold and let go of arrays."""
+    for name, address in c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+
+
 class LeanResults(CompileResultCacheImpl):
     """Kernels from the disk without what only compiling needs.
 
@@ -135,6 +143,16 @@ class KernelCache(FunctionCache):
             return held
 
         file._load_index = what_is_there
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        """From the disk, without what numba reads and compiles before it compiles the first kernel: 40 MB, 0.2 s.
+
+        Where there is nothing to load, the compiler sees to that by itself.
+        """
+        add_array_symbols()
+        load: Any = super()._load_overload
+        with self._guard_against_spurious_io_errors():
+            return load(signature, target_context)
 
     def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
         own: Any = super()

@@ -20,11 +20,12 @@ from exactk.engine.pair_tables import PairTables
 from exactk.engine.pair_values import CompiledPairValues
 from exactk.model_folder import TrainedModel
 from exactk.problem.batch import Batch
-from exactk.problem.exact.cliques import arranged
+from exactk.problem.exact.cliques import arranged, completable
 from exactk.problem.given import GivenRequests
 from exactk.problem.graph import complete_graph
 from exactk.problem.rules.constraints import Constraints, Forbid, Slots, TitleDistance, Variety
 from exactk.problem.solving import solve
+from exactk.serving.studio.sources import world_requests
 from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
 from exactk.settings.presets import preset
 
@@ -60,19 +61,22 @@ def _strangers(ids: pa.Array, count: int) -> list[Any]:
 
 def warm_engine() -> None:
     """Load what any request may need before the first one comes: with and without pairs, titles, reasons, a refusal."""
-    items = {"item_id": [0, 1, 2], "title": ["wool scarf", "wool scarves", "snow boots"]}
+    titles = ["red wool", "red silk", "snow boots"]  # the first two need a programme of their own
     pairs = np.zeros((3, 3))
     briefs = Variety("item_id", at_least=2), Variety("item_id", at_least=3)  # of two items: the second blocks
-    for rules in (TitleDistance(0.5), Forbid([(0, 1), (0, 2), (1, 2)]), *briefs):
-        for weights in (None, pairs):
-            solve(
-                [1.0, 2.0, 3.0], 2, weights, constraints=rules, items=items, explain=True, infeasible="return",
-                time_limit=60.0,
-            )  # fmt: skip
+    for ids in ([0, 1, 2], ["a", "b", "c"]):
+        clash = Forbid([(ids[0], ids[1]), (ids[0], ids[2]), (ids[1], ids[2])])
+        for rules in (TitleDistance(0.5), clash, *briefs):
+            for weights in (None, pairs):
+                solve(
+                    [1.0, 2.0, 3.0], 2, weights, constraints=rules, items={"item_id": ids, "title": titles},
+                    explain=True, infeasible="return", time_limit=60.0,
+                )  # fmt: skip
     places = Constraints.of(Slots(weights=(2.0, 1.0))).requests(
         GivenRequests({"item_id": np.array([[0, 1, 2]])}, 2)
     )
     arranged(places, np.array([[1, 2]]), np.ones((1, 3)))  # the studio puts others' cards into places
+    completable(places, np.zeros((1, 3), bool))  # what writes a card step by step asks so under such rules
 
 
 def warm_models() -> None:
@@ -117,3 +121,4 @@ def _batch() -> Batch:
 if __name__ == "__main__":
     warm_engine()
     warm_models()
+    world_requests()
