@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int64
 
+from exactk.data.assemble import linked_blocks
 from exactk.data.index import Index
 from exactk.data.logs.coding import NO_TIMESTAMP
 from exactk.data.table import SPLITS
@@ -104,10 +105,8 @@ def _by_time(index: Index, rows: Rows, valid: float, test: float, cutoffs: Cutof
             f"impressions.parquet: row {row}, column 'timestamp': a split by time needs one in every row"
         )
     if cutoffs is None:
-        quantiles = (
-            np.quantile(moments, [1 - valid - test, 1 - test], method="higher") if len(moments) else [0, 0]
-        )
-        first_valid, first_test = int(quantiles[0]), int(quantiles[1])
+        shares = [1 - valid - test, 1 - test]
+        first_valid, first_test = np.quantile(moments, shares, method="higher") if len(moments) else (0, 0)
     else:
         first_valid, first_test = _moment(cutoffs[0]), _moment(cutoffs[1])
         if first_valid > first_test:
@@ -130,12 +129,11 @@ def _shared_item_blocks(index: Index, rows: Rows) -> Int64[np.ndarray, "R"]:
     Parting such blocks keeps every (user, item) pair on one side without touching a single candidate list; where
     a user's requests all hang together this is the split by user.
     """
-    from exactk.data.assemble import linked_blocks
-
     order = np.lexsort((rows, index.user[rows]))
-    blocks = linked_blocks(rows[order], index.user, index.request, index.candidate_start, index.candidates)
     numbered = np.empty(len(rows), np.int64)
-    numbered[order] = blocks
+    numbered[order] = linked_blocks(
+        rows[order], index.user, index.request, index.candidate_start, index.candidates
+    )
     return numbered
 
 
@@ -151,8 +149,13 @@ def epoch_order(
     Up to `window` rows the shuffle is perfect. A longer log deals whole blocks of neighbouring rows into windows and
     shuffles within each, so that a log larger than memory is read in long runs, not row by row from all over the disk.
     """
-    if seed is None or num_rows <= window:
-        yield from _one_window(num_rows, seed, epoch, start, window)
+    if seed is None:
+        yield from (
+            np.arange(first, min(first + window, num_rows)) for first in range(start, num_rows, window)
+        )
+        return
+    if num_rows <= window:
+        yield np.random.default_rng([seed, epoch]).permutation(num_rows)[start:]
         return
     blocks = np.random.default_rng([seed, epoch]).permutation((num_rows + block - 1) // block)
     per_window = max(1, window // block)
@@ -165,14 +168,6 @@ def epoch_order(
             shuffled = np.random.default_rng([seed, epoch, number]).permutation(places)
             yield shuffled[max(0, start - passed) :]
         passed += size
-
-
-def _one_window(num_rows: int, seed: int | None, epoch: int, start: int, window: int) -> Iterator[Places]:
-    if seed is not None:
-        yield np.random.default_rng([seed, epoch]).permutation(num_rows)[start:]
-        return
-    for first in range(start, num_rows, window):
-        yield np.arange(first, min(first + window, num_rows))
 
 
 def in_batches(windows: Iterator[Places], batch_size: int) -> Iterator[Int64[np.ndarray, "B"]]:

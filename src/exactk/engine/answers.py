@@ -176,17 +176,12 @@ def _by_swaps(
     for position in np.flatnonzero(sheet.present & ~sheet.exclude).tolist():
         if position in card.positions:
             continue
-        possible = position in best and value is not None
-        instead = tried[best[position]].tolist() if possible else []
-        reasons.append(
-            WhyNot(
-                item=sheet.item_ids[position],
-                conflicts=_conflicts(sheet, card, position),
-                cost=max(float(logits[0] - logits[best[position]]), 0.0) if possible else None,
-                instead=tuple(sheet.item_ids[p] for p in instead) if possible else None,
-                exact=False,
-            )
-        )
+        cost, instead = None, None
+        if position in best and value is not None:
+            cost = max(float(logits[0] - logits[best[position]]), 0.0)
+            instead = tuple(sheet.item_ids[p] for p in tried[best[position]].tolist())
+        conflicts = _conflicts(sheet, card, position)
+        reasons.append(WhyNot(sheet.item_ids[position], conflicts, cost, instead, exact=False))
     return tuple(reasons), float(logits[0])
 
 
@@ -227,14 +222,9 @@ def card_of(
 
 def _conflicts(sheet: RuleSheet, card: Card, position: int) -> tuple[Conflict, ...]:
     """Chosen items that the item may not join, by pairs; full groups show in the swaps that remain."""
-    broken = [
-        Conflict(
-            sheet.item_ids[p],
-            tuple(n for r, n in enumerate(sheet.names) if not sheet.allowed[r, position, p]),
-        )
-        for p in card.positions
-    ]
-    return tuple(conflict for conflict in broken if conflict.rules)
+    names = np.array(sheet.names, object)
+    broken = [(p, tuple(names[~sheet.allowed[:, position, p]])) for p in card.positions]
+    return tuple(Conflict(sheet.item_ids[p], rules) for p, rules in broken if rules)
 
 
 def _in_probability(reason: WhyNot, logit: float, calibration: Calibration) -> WhyNot:
@@ -261,16 +251,17 @@ def cards_table(
     request_ids: Sequence[Any], users: Sequence[Any], answers: Sequence[Card | ExactKError]
 ) -> pa.Table:
     """request_id, user_id, card (ids), value, bound, relaxed, and the problem where there is no card."""
-    cards = [answer if isinstance(answer, Card) else None for answer in answers]
-    problems = [None if isinstance(answer, Card) else without_place(answer) for answer in answers]
+    rows = [
+        (list(answer.items), _known(answer.value), _known(answer.bound), answer.relaxed, None)
+        if isinstance(answer, Card)
+        else (None, None, None, (), without_place(answer))
+        for answer in answers
+    ]
+    card, value, bound, relaxed, problem = zip(*rows, strict=True) if rows else ((),) * 5
     return pa.table({
-        "request_id": pa.array(request_ids),
-        "user_id": pa.array(users),
-        "card": pa.array([None if card is None else list(card.items) for card in cards]),
-        "value": pa.array([None if card is None else _known(card.value) for card in cards], pa.float64()),
-        "bound": pa.array([None if card is None else _known(card.bound) for card in cards], pa.float64()),
-        "relaxed": pa.array([list(card.relaxed) if card else [] for card in cards], pa.list_(pa.string())),
-        "problem": pa.array(problems, pa.string()),
+        "request_id": pa.array(request_ids), "user_id": pa.array(users), "card": pa.array(card),
+        "value": pa.array(value, pa.float64()), "bound": pa.array(bound, pa.float64()),
+        "relaxed": pa.array(relaxed, pa.list_(pa.string())), "problem": pa.array(problem, pa.string()),
     })  # fmt: skip
 
 

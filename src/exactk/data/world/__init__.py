@@ -153,8 +153,7 @@ class World:
         items = index.candidate_rows(rows, self.config.n)
         if view.rules is not view.folder.rules and view.rules is not None:
             group, cap = view.rules.caps(items)
-            requests = Requests.of(view.rules.graph(items), self.config.k)
-            requests = replace(requests, group=group, cap=cap)
+            requests = replace(Requests.of(view.rules.graph(items), self.config.k), group=group, cap=cap)
         else:
             count = np.full(len(rows), self.config.n)
             graph = unpacked_graphs(rows, index.graph_start, index.graph, count, self.config.n)
@@ -163,20 +162,22 @@ class World:
 
     def optimum(self, user_ids: UserIds, item_ids: ItemIds, requests: Requests) -> Optimum:
         """The exact best card of each request and its true value."""
-        return self._best(user_ids, item_ids, requests, self._best_whole)
+
+        def choose(users: np.ndarray, items: np.ndarray, some: Requests) -> np.ndarray:
+            node, pair = self.node_pair(users, items)
+            if self.config.theme:
+                return best_themed(some, node, pair, self.goods.theme[items], self.config.theme)
+            return cliques.best(some, node, pair).card
+
+        return self._best(user_ids, item_ids, requests, choose)
 
     def best_singles(self, user_ids: UserIds, item_ids: ItemIds, requests: Requests) -> Optimum:
         """The valid card of the best single items, pairs ignored: what a perfect pointwise ranker would show."""
-        return self._best(user_ids, item_ids, requests, self._best_single)
 
-    def _best_whole(self, users: np.ndarray, items: np.ndarray, requests: Requests) -> np.ndarray:
-        node, pair = self.node_pair(users, items)
-        if self.config.theme:
-            return best_themed(requests, node, pair, self.goods.theme[items], self.config.theme)
-        return cliques.best(requests, node, pair).card
+        def choose(users: np.ndarray, items: np.ndarray, some: Requests) -> np.ndarray:
+            return cliques.best(some, item_logits(self.truth, *self._checked(users, items))).card
 
-    def _best_single(self, users: np.ndarray, items: np.ndarray, requests: Requests) -> np.ndarray:
-        return cliques.best(requests, item_logits(self.truth, *self._checked(users, items))).card
+        return self._best(user_ids, item_ids, requests, choose)
 
     def _best(self, user_ids: UserIds, item_ids: ItemIds, requests: Requests, choose: Choice) -> Optimum:
         """Choose for a part of the requests at a time: pair weights of all at once would fill the memory."""

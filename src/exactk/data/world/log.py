@@ -167,16 +167,15 @@ def show(
     request it sums to one. A request without any valid card gets propensity 0.
     """
     B = len(scores)
-    weight = np.exp(scores - scores.max(axis=1, keepdims=True))
-    card, propensity = np.zeros((B, k), np.int64), np.empty(B)
-    _show(rng.random((B, k)), weight, graph, card, propensity)
-    return Drawn(card, propensity)
+    weight, card = np.exp(scores - scores.max(axis=1, keepdims=True)), np.empty((B, k), np.int64)
+    _draw(rng.random((B, k)), weight, graph, card)
+    return Drawn(card, set_propensity(scores, graph, card))
 
 
 def set_propensity(
     scores: Float64[np.ndarray, "B N"], graph: Bool[np.ndarray, "B N N"], card: CardItems
 ) -> Float64[np.ndarray, "B"]:
-    """The probability that the logging policy shows exactly these items, in whatever order."""
+    """The probability that the logging policy shows exactly these items, in whatever order; 0 for a card of -1."""
     weight = np.exp(scores - scores.max(axis=1, keepdims=True))
     propensity = np.empty(len(scores))
     _propensities(weight, graph, card, propensity)
@@ -268,22 +267,22 @@ def _set_propensity(weight, graph, crowding, card, allowed, drawable):
 
 
 @compiled
-def _show(uniform, weight, graph, card, propensity):
+def _draw(uniform, weight, graph, card):
+    """Cards as positions; -1 where there is no valid one."""
     B, N = weight.shape
     k = card.shape[1]
     allowed, drawable = np.empty(N, np.bool_), np.empty(N, np.bool_)
     for b in range(B):
         crowding = _crowding(graph[b])
         allowed[:] = True
-        feasible = True
         for step in range(k):
             _drawable(graph[b], allowed, crowding, k - step, drawable)
             total = 0.0
             for p in range(N):
                 if drawable[p]:
                     total += weight[b, p]
-            feasible = total > 0.0
-            if not feasible:
+            if total == 0.0:
+                card[b] = -1
                 break
             threshold = uniform[b, step] * total
             pick = -1
@@ -296,9 +295,6 @@ def _show(uniform, weight, graph, card, propensity):
                         break
             card[b, step] = pick
             allowed &= graph[b, pick]
-        propensity[b] = (
-            _set_propensity(weight[b], graph[b], crowding, card[b], allowed, drawable) if feasible else 0.0
-        )
 
 
 @compiled
@@ -306,4 +302,7 @@ def _propensities(weight, graph, card, propensity):
     B, N = weight.shape
     allowed, drawable = np.empty(N, np.bool_), np.empty(N, np.bool_)
     for b in range(B):
-        propensity[b] = _set_propensity(weight[b], graph[b], _crowding(graph[b]), card[b], allowed, drawable)
+        propensity[b] = 0.0
+        if card[b, 0] >= 0:
+            crowding = _crowding(graph[b])
+            propensity[b] = _set_propensity(weight[b], graph[b], crowding, card[b], allowed, drawable)

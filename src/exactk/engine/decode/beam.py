@@ -23,7 +23,7 @@ from exactk.problem.graph import Requests
 NOTHING = np.float32(-np.inf)
 
 
-class Beams(NamedTuple):
+class CardsBegun(NamedTuple):
     """Cards begun in two halves that take turns, and room for a choice among them.
 
     `parent`, `place` and `so_far` say what was chosen: which row goes on, with which position, and its log-probability.

@@ -27,7 +27,7 @@ from exactk.engine.arithmetic import (
 )
 from exactk.engine.decode.beam import (
     NOTHING,
-    Beams,
+    CardsBegun,
     choose,
     extend,
     log_probabilities,
@@ -310,7 +310,7 @@ def write_cards(s, w, at, x, p, b, N, span, affinity, gains, rules, asked, answe
     graph, present, card_size, _, _, cap = rules
     beam, K = s.beam, np.int64(card_size[b])
     lstm = start(s, w, at + 3 * s.width * s.width + 2 * s.width, x, p)
-    beams = Beams(
+    beams = CardsBegun(
         path=np.zeros((2, beam, K), np.int64),
         chosen=np.zeros((2, beam, N), np.bool_),
         parent=np.zeros(beam, np.int64),
