@@ -9,8 +9,8 @@ import pytest
 import torch
 from numba import njit
 
+from exactk.engine import aligned
 from exactk.engine.arithmetic import additive, normed, product, raised, softmax
-from exactk.engine.network import aligned
 from exactk.errors import InfeasibleError, InputError
 from exactk.learning.phases import compiled_decoder
 from exactk.models.policy import Policy

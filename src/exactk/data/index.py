@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -112,10 +112,10 @@ def open_index(folder: Path, meta: Meta, verify: bool = False) -> tuple[Index, I
     homes = [folder / ".index" / key, _user_cache() / key]
     for home in homes:
         if _is_there(home):
-            held = _read_description(home)
-            if verify or held.stamps != _stamps(folder, meta):
+            index, names, stamps = _opened(home)
+            if verify or stamps != _stamps(folder, meta):
                 check_sums(folder, meta)
-            return _mapped(home, held.arrays), held.names
+            return index, names
     check_sums(folder, meta)
     reason: OSError | None = None
     for home in homes:
@@ -130,8 +130,8 @@ def open_index(folder: Path, meta: Meta, verify: bool = False) -> tuple[Index, I
         except OSError as error:  # read-only or full: keep the index with the user's other caches
             reason = error
             continue
-        held = _read_description(home)
-        return _mapped(home, held.arrays), held.names
+        index, names, _ = _opened(home)
+        return index, names
     raise DataError(
         f"no place to keep the index of {folder}: neither it nor {homes[-1].parent} can be written ({reason})"
     )
@@ -178,19 +178,15 @@ def _stamps(folder: Path, meta: Meta) -> dict[str, int]:
     return {file: (folder / file).stat().st_mtime_ns for file in meta.checksums}
 
 
-class _Description(NamedTuple):
-    stamps: dict[str, int]
-    arrays: dict[str, list[int]]
-    names: IndexNames
-
-
-def _read_description(home: Path) -> _Description:
+def _opened(home: Path) -> tuple[Index, IndexNames, dict[str, int]]:
+    """An index, and when the files it was built from had changed last."""
     try:
         held = json.loads((home / "index.json").read_text(encoding="utf-8"))
-        arrays = {name: held["arrays"][name] for name in _DTYPES}
-        return _Description(held["stamps"], arrays, IndexNames(tuple(held["rolling"]), held["values"]))
+        arrays = {name: tuple(held["arrays"][name]) for name in _DTYPES}
+        names, stamps = IndexNames(tuple(held["rolling"]), held["values"]), held["stamps"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{home} is damaged ({error}); delete it, it will be built anew") from error
+    return _mapped(home, arrays), names, stamps
 
 
 def _place(draft: Path, home: Path) -> None:
@@ -203,19 +199,16 @@ def _place(draft: Path, home: Path) -> None:
             raise
 
 
-def _mapped(home: Path, described: dict[str, list[int]]) -> Index:
+def _mapped(home: Path, shapes: Mapping[str, tuple[int, ...]]) -> Index:
     held: dict[str, np.ndarray] = {}
-    for entry in fields(Index):
-        shape, path = tuple(described[entry.name]), home / f"{entry.name}.bin"
-        dtype = _DTYPES[entry.name]
+    for name, dtype in _DTYPES.items():
+        shape, path = shapes[name], home / f"{name}.bin"
         if not path.is_file() or path.stat().st_size != int(np.prod(shape)) * dtype.itemsize:
             raise DataError(f"{path} is damaged; delete {home}, it will be built anew")
         # np.memmap refuses empty files; np.asarray drops its subclass, which compiled loops do not know.
-        mapped = (
-            np.asarray(np.memmap(path, dtype, "r", shape=shape)) if np.prod(shape) else np.empty(shape, dtype)
-        )
-        mapped.setflags(write=False)
-        held[entry.name] = mapped
+        empty = not np.prod(shape)
+        held[name] = np.empty(shape, dtype) if empty else np.asarray(np.memmap(path, dtype, "r", shape=shape))
+        held[name].setflags(write=False)
     return Index(**held)
 
 
@@ -232,40 +225,24 @@ def _build(folder: Path, meta: Meta, draft: Path) -> None:
         for batch in _batches(folder / FILES["impressions"], columns):
             for name, array in coder.coded(batch).items():
                 flat.append(name, array)
-        features = {
-            f"{kind}_features": _write_features(flat, folder / FILES[file], f"{kind}_features")
-            for kind, file in _ENTITIES
+        tables = {
+            "context_numbers": (coder.row, len(columns.context.numbers)),
+            "context_categories": (coder.row, len(columns.context.categories)),
+            "rolling": (flat.counts["candidates"], 0),
         }
         values = {f"context.{name}": held for name, held in coder.categories.lists().items()}
-        for kind, file in _ENTITIES:
-            names = getattr(columns, kind).categories
-            values |= _write_categories(flat, folder / FILES[file], kind, names)
-        counts = flat.counts
-    rows = {"item": len(items), "user": len(users)}
-    shapes = {name: [counts[name]] for name in _DTYPES}
-    shapes["context_numbers"] = [coder.row, len(columns.context.numbers)]
-    shapes["context_categories"] = [coder.row, len(columns.context.categories)]
-    shapes["rolling"] = [counts["candidates"], 0]
-    for kind, _ in _ENTITIES:
-        shapes[f"{kind}_features"] = [rows[kind], features[f"{kind}_features"]]
-        shapes[f"{kind}_categories"] = [rows[kind], len(getattr(columns, kind).categories)]
+        for kind, ids in (("item", items), ("user", users)):
+            path, names = folder / f"{kind}s.parquet", getattr(columns, kind).categories
+            tables[f"{kind}_features"] = (len(ids), _write_features(flat, path, f"{kind}_features"))
+            tables[f"{kind}_categories"] = (len(ids), len(names))
+            values |= _write_categories(flat, path, kind, names)
+    shapes = {name: (count,) for name, count in flat.counts.items()} | tables
     rolling: tuple[str, ...] = ()
     if meta.columns:
         rolling = write_rolling(_mapped(draft, shapes), columns, draft / "rolling.bin", nobody_among(users))
-    shapes["rolling"] = [counts["candidates"], len(rolling)]
-    described = {
-        "stamps": _stamps(folder, meta),
-        "arrays": shapes,
-        "rolling": list(rolling),
-        "values": values,
-    }
+    shapes["rolling"] = (flat.counts["candidates"], len(rolling))
+    described = {"stamps": _stamps(folder, meta), "arrays": shapes, "rolling": rolling, "values": values}
     (draft / "index.json").write_text(json.dumps(described, ensure_ascii=False), encoding="utf-8")
-
-
-_ENTITIES: tuple[tuple[Literal["item", "user"], Literal["items", "users"]], ...] = (
-    ("item", "items"),
-    ("user", "users"),
-)
 
 
 def _batches(path: Path, columns: Columns) -> Iterator[pa.Table]:

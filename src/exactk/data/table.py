@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,17 +53,10 @@ class Meta:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; that of format 1 where there are no columns, so that older versions read it, too."""
-        columns = {} if self.columns is None else {"columns": self.columns}
-        return {
-            "format": 1 if self.columns is None else FORMAT,
-            "K": self.K,
-            "N": self.N,
-            "constraint": self.constraint,
-            "split": self.split,
-            **columns,
-            "provenance": self.provenance,
-            "checksums": self.checksums,
-        }
+        held = {one.name: getattr(self, one.name) for one in fields(self)}
+        if self.columns is None:
+            del held["columns"]
+        return {"format": 1 if self.columns is None else FORMAT, **held}
 
     @classmethod
     def load(cls, folder: Path) -> Meta:
@@ -86,15 +79,6 @@ class Meta:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(f"{path} is damaged: {error}") from error
         return meta
-
-    def with_files(self, checksums: Mapping[str, Mapping[str, Any]], K: int, N: int) -> Meta:
-        """The same, with what only the finished files tell."""
-        return replace(
-            self,
-            checksums=checksums,
-            K=K if self.K is None else self.K,
-            N=N if self.N is None else self.N,
-        )
 
 
 def canonical(table: pa.Table, kind: Kind, first_row: int = 0) -> pa.Table:
@@ -119,14 +103,11 @@ def _canonical_column(column: pa.ChunkedArray, name: str, file: str, first_row: 
     kind = column.type
     if name in _IDS:
         wanted = _id_type(kind, name, file)
-    elif name in _ID_LISTS:
+    elif name in _ID_LISTS or name == "features":
         if not is_list(kind):
-            raise DataError(f"{file}: column '{name}' must hold lists of ids, not {kind}")
-        wanted = pa.list_(_id_type(kind.value_type, name, file))
-    elif name == "features":
-        if not is_list(kind):
-            raise DataError(f"{file}: column '{name}' must hold lists of numbers, not {kind}")
-        wanted = pa.list_(pa.float32())
+            held = "ids" if name in _ID_LISTS else "numbers"
+            raise DataError(f"{file}: column '{name}' must hold lists of {held}, not {kind}")
+        wanted = pa.list_(_id_type(kind.value_type, name, file) if name in _ID_LISTS else pa.float32())
     elif name == "timestamp":
         wanted = pa.timestamp("us", tz=kind.tz) if pa.types.is_timestamp(kind) else pa.int64()
     else:
@@ -251,9 +232,8 @@ def as_lists(matrix: np.ndarray) -> pa.ListArray:
 
 def nobody_among(users: pa.ChunkedArray | pa.Array) -> int:
     """The row of the id that stands for no user; -1 where there is none."""
-    return int(
-        pc.index(users, pa.scalar(NO_USER["string" if is_text(users.type) else "int64"], users.type)).as_py()
-    )
+    nobody = NO_USER["string" if is_text(users.type) else "int64"]
+    return int(pc.index(users, pa.scalar(nobody, users.type)).as_py())
 
 
 class RowLookup:

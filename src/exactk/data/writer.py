@@ -149,7 +149,9 @@ class DatasetWriter:
             if values is not None:
                 self._sink(VALUES, values.schema).write(values)
         checksums = {file: sink.close() for file, sink in sorted(self._sinks.items())} | finished
-        meta = self.meta.with_files(checksums, K=self._largest["card"], N=self._largest["candidates"])
+        sizes: dict[str, Any] = {"K": self._largest["card"], "N": self._largest["candidates"]}
+        unsaid = {name: size for name, size in sizes.items() if getattr(self.meta, name) is None}
+        meta = replace(self.meta, checksums=checksums, **unsaid)
         text = json.dumps(meta.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
         (self._draft / "meta.json").write_text(text + "\n", encoding="utf-8")
 

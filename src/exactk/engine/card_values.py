@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from jaxtyping import Float, Float64, Int
 
-from exactk.engine.network import NumpyVectors, Weights, encoder_layer, linear, part_of, sigmoid, taken
+from exactk.engine import NumpyVectors, Weights, encoder_layer, linear, part_of, sigmoid, taken
 from exactk.engine.pair_values import CompiledPairValues, PairValues
 from exactk.engine.shapes import SHARING_PACE
 from exactk.errors import InputError

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int
 
+from exactk.engine import Weights, part_of
 from exactk.engine.card_value.values import CompiledCardValue
 from exactk.engine.card_values import LearnedPairs, LearnedValue, NetworkValue, SummedValue
 from exactk.engine.decode import CompiledDecoder
-from exactk.engine.network import Weights, part_of
 from exactk.engine.pair_values import PairValues
 from exactk.errors import ConfigError, InfeasibleError
 from exactk.problem.batch import Batch, in_tie_order, moved_positions

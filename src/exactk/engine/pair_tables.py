@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from exactk.engine import Scratch, Weights, linear, padded_row, part_of, plain, rounded, softmax
 from exactk.engine.arithmetic import product
 from exactk.engine.lanes import (
     add,
@@ -26,7 +27,6 @@ from exactk.engine.lanes import (
     subtract,
     total,
 )
-from exactk.engine.network import Scratch, Weights, linear, padded_row, part_of, plain, rounded, softmax
 from exactk.engine.pair_values import CompiledPairValues, PairValues
 from exactk.problem.compiling import compiled
 from exactk.settings.config import PairValueConfig

@@ -12,9 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from exactk.engine.arithmetic import product, read_row, rectify, softmax, transposed
-from exactk.engine.lanes import exponential, inner, load, multiply_add, smaller, spread, store, subtract
-from exactk.engine.network import (
+from exactk.engine import (
     NumpyVectors,
     Scratch,
     Weights,
@@ -28,6 +26,8 @@ from exactk.engine.network import (
     rounded,
     unknown_id,
 )
+from exactk.engine.arithmetic import product, read_row, rectify, softmax, transposed
+from exactk.engine.lanes import exponential, inner, load, multiply_add, smaller, spread, store, subtract
 from exactk.problem.batch import Batch
 from exactk.problem.compiling import compiled
 from exactk.settings.config import InputSizes, PairValueConfig

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -161,19 +161,13 @@ def _movies(path: Path, movies: Sequence[tuple[str, str, Sequence[str]]]) -> pa.
         dated = _YEAR.match(full_title)
         title, year = (dated[1], int(dated[2])) if dated else (full_title, None)
         genres = [genre for genre in listed if genre in known]
-        flags = [float(genre in genres) for genre in known]
-        rows.append({
-            "item_id": int(movie), "title": title, "year": year, "genres": genres,
-            "category": genres[0] if genres else None,
-            "features": [*flags, float("nan") if year is None else float(year)],
-        })  # fmt: skip
-    schema = pa.schema(
-        {
-            "item_id": pa.int64(), "title": pa.string(), "year": pa.int64(), "genres": pa.list_(pa.string()),
-            "category": pa.string(), "features": pa.list_(pa.float32()),
-        }
-    )  # fmt: skip
-    return pa.Table.from_pylist(rows, schema)
+        features = [*(float(genre in genres) for genre in known), float("nan" if year is None else year)]
+        rows.append((int(movie), title, year, genres, genres[0] if genres else None, features))
+    kinds = {
+        "item_id": pa.int64(), "title": pa.string(), "year": pa.int64(), "genres": pa.list_(pa.string()),
+        "category": pa.string(), "features": pa.list_(pa.float32()),
+    }  # fmt: skip
+    return _table(rows, kinds)
 
 
 def _people(people: Sequence[Sequence[str]], path: Path) -> pa.Table:
@@ -183,17 +177,17 @@ def _people(people: Sequence[Sequence[str]], path: Path) -> pa.Table:
     for number, (user, gender, age, job) in enumerate(people, 1):
         if not (user.isdigit() and age.isdigit()):
             raise DataError(f"{path}: line {number}: user {user!r} of age {age!r}")
-        rows.append({
-            "user_id": int(user), "gender": gender, "age": int(age), "occupation": job,
-            "features": [float(age), float(gender == "F"), *(float(job == one) for one in jobs)],
-        })  # fmt: skip
-    schema = pa.schema(
-        {
-            "user_id": pa.int64(), "gender": pa.string(), "age": pa.int64(), "occupation": pa.string(),
-            "features": pa.list_(pa.float32()),
-        }
-    )  # fmt: skip
-    return pa.Table.from_pylist(rows, schema)
+        features = [float(age), float(gender == "F"), *(float(job == one) for one in jobs)]
+        rows.append((int(user), gender, int(age), job, features))
+    kinds = {
+        "user_id": pa.int64(), "gender": pa.string(), "age": pa.int64(), "occupation": pa.string(),
+        "features": pa.list_(pa.float32()),
+    }  # fmt: skip
+    return _table(rows, kinds)
+
+
+def _table(rows: Sequence[tuple[Any, ...]], kinds: dict[str, pa.DataType]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(kinds, row, strict=True)) for row in rows], pa.schema(kinds))
 
 
 def _assembled(name: str, columns: Sequence[np.ndarray], movies: pa.Table, people: pa.Table) -> Ratings:

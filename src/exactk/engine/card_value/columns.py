@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
+from exactk.engine import Weights, plain
 from exactk.engine.arithmetic import filled
 from exactk.engine.lanes import (
     add,
@@ -24,7 +25,6 @@ from exactk.engine.lanes import (
     subtract,
     where_positive,
 )
-from exactk.engine.network import Weights, plain
 from exactk.engine.shapes import CardReads
 from exactk.errors import InputError
 from exactk.problem.batch import Batch

@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32
 
-from exactk.engine.card_value.columns import ColumnPlaces, ColumnSizes, ModelColumns, Scales, columns_of
-from exactk.engine.card_value.network_kernel import STRETCH, NetworkPlaces, NetworkSizes, card_values_each
-from exactk.engine.card_values import SummedValue
-from exactk.engine.network import (
+from exactk.engine import (
     Scratch,
     Weights,
     in_groups,
@@ -31,6 +28,9 @@ from exactk.engine.network import (
     plain,
     rounded,
 )
+from exactk.engine.card_value.columns import ColumnPlaces, ColumnSizes, ModelColumns, Scales, columns_of
+from exactk.engine.card_value.network_kernel import STRETCH, NetworkPlaces, NetworkSizes, card_values_each
+from exactk.engine.card_values import SummedValue
 from exactk.engine.pair_values import CompiledPairValues, PairValues
 from exactk.engine.shapes import CardReads, widths_of
 from exactk.errors import InputError

@@ -13,18 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int
 
-from exactk.engine.decode.beam import likeliest_cards
-from exactk.engine.decode.kernel import (
-    NO_CARD,
-    UNKNOWN_ID,
-    Gains,
-    Places,
-    Sizes,
-    decode_each,
-    scores_each,
-    shares_each,
-)
-from exactk.engine.network import (
+from exactk.engine import (
     NumpyVectors,
     Scratch,
     Weights,
@@ -41,6 +30,17 @@ from exactk.engine.network import (
     plain,
     rounded,
     unknown_id,
+)
+from exactk.engine.decode.beam import likeliest_cards
+from exactk.engine.decode.kernel import (
+    NO_CARD,
+    UNKNOWN_ID,
+    Gains,
+    Places,
+    Sizes,
+    decode_each,
+    scores_each,
+    shares_each,
 )
 from exactk.engine.pair_values import CompiledPairValues, PairValues
 from exactk.engine.shapes import SHARING_PACE

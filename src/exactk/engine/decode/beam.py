@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from exactk.engine import log_softmax
 from exactk.engine.arithmetic import ZERO
 from exactk.engine.lanes import add, exponential, inner, larger, largest, load, spread, store, subtract, total
-from exactk.engine.network import log_softmax
 from exactk.problem.batch import Batch
 from exactk.problem.exact import cliques
 from exactk.problem.exact.exists import completable_each

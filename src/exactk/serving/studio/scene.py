@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from exactk.data.requests import Request
+from exactk.engine import log_softmax
 from exactk.engine.card_values import LearnedValue, SummedValue
 from exactk.engine.decide import Calibration, PolicyDecider
-from exactk.engine.network import log_softmax
 from exactk.problem.batch import Batch
 from exactk.problem.brief import card_worth
 from exactk.problem.deadline import ENDLESS, Deadline
