@@ -6,6 +6,7 @@ among the first K.
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -63,11 +64,13 @@ def _write(table: pa.Table, path: Path) -> None:
     if path.suffix == ".parquet":
         pq.write_table(table, path)
     elif path.suffix in (".csv", ".tsv"):
-        parted_by = {"queries": ";", "behaviors": "\t", "news": "\t"}.get(path.stem, ",")
+        parted_by = {"queries": ";", "laden": ";", "behaviors": "\t", "news": "\t"}.get(path.stem, ",")
         pacsv.write_csv(table, path, pacsv.WriteOptions(delimiter=parted_by))
+        if path.stem == "laden":
+            path.write_text(path.read_text(encoding="utf-8"), encoding="utf-16")
     else:
-        rows = table.to_pylist()
-        path.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows), encoding="utf-8")
+        lines = "".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()).encode()
+        path.write_bytes(gzip.compress(lines) if path.suffix == ".gz" else lines)
 
 
 @dataclass(frozen=True)
@@ -450,7 +453,135 @@ def offers(requests: int = 400, seed: int = 10) -> StrangerLog:
     )  # fmt: skip
 
 
+def pages(requests: int = 500, seed: int = 11) -> StrangerLog:
+    """Lists in sight and clicked beside the article that was open, mostly none; small integers; lists of labels."""
+    rng = np.random.default_rng(seed)
+    lists = _lists(rng, requests, 700, 5, 20, fresh=0.8)
+    section, views = rng.integers(9, size=700), rng.lognormal(8, 1, 700).astype(int)
+    clicks, best = lists.clicked(1.2 * (section[lists.item] % 3 == 0) + 0.6 * np.log(views[lists.item]), 4)
+    starts = np.cumsum(lists.sizes)[:-1]
+    shown = (9_700_000 + lists.item).astype(np.int32)
+    open_page = rng.integers(9_700_000, 9_700_700, requests)
+    log = pa.table({
+        "impression_id": pa.array(rng.permutation(requests) + 149_474, pa.uint32()),
+        "article_id": pa.array(open_page, pa.int32(), mask=rng.random(requests) < 0.6),
+        "impression_time": pa.array((START + 1_700 * np.arange(requests)) * 1_000_000, pa.timestamp("us")),
+        "read_time": rng.exponential(40, requests).astype(np.float32),
+        "device_type": pa.array(rng.integers(1, 4, requests), pa.int8()),
+        "article_ids_inview": np.split(shown, starts),
+        "article_ids_clicked": [part[hit] for part, hit in
+                                zip(np.split(shown, starts), np.split(clicks, starts), strict=True)],
+        "user_id": pa.array(10_000 + rng.integers(requests // 5, size=requests), pa.uint32()),
+        "session_id": pa.array(np.arange(requests) // 3, pa.uint32()),
+    })  # fmt: skip
+    items = pa.table({
+        "article_id": pa.array(9_700_000 + np.arange(700), pa.int32()),
+        "title": [" ".join(rng.choice(WORDS, 6)) for _ in range(700)],
+        "category": pa.array(100 + section, pa.int16()),
+        "subcategory": [rng.integers(200, 260, rng.integers(3)).astype(np.int16) for _ in range(700)],
+        "total_pageviews": pa.array(views, pa.int32(), mask=rng.random(700) < 0.2),
+    })  # fmt: skip
+    return StrangerLog(
+        log, "pages.parquet", 4, best,
+        {"request_id": "impression_id", "user_id": "user_id", "candidates": "article_ids_inview",
+         "clicked_items": "article_ids_clicked", "timestamp": "impression_time"},
+        frozenset({"read_time"}),
+        {"item categories": frozenset({"category"}), "item numbers": frozenset({"total_pageviews"}),
+         "item texts": frozenset({"title", "subcategory"})},
+        items,
+    )  # fmt: skip
+
+
+def laden(requests: int = 500, seed: int = 12) -> StrangerLog:
+    """As a German Excel saves it: UTF-16, semicolons, decimal commas, days before months, Ja and Nein."""
+    rng = np.random.default_rng(seed)
+    lists = _lists(rng, requests, 200, 6, 14)
+    price = np.exp(rng.normal(6, 1.2, len(lists.item))).round(2)
+    brand, off = rng.integers(9, size=200), rng.random(len(price)).round(2)
+    clicks, best = lists.clicked(0.8 * (brand[lists.item] % 3 == 0) - 1.2 * np.log(price) + 2 * off, 4)
+    days = [datetime.fromtimestamp(START + 5_000 * r, UTC).strftime("%d.%m.%Y") for r in range(requests)]
+    said = np.array(["Nein", "Ja"])
+    rows = {
+        "Anfrage_ID": lists.request + 1,
+        "Kunde_ID": rng.integers(50, size=requests)[lists.request],
+        "Artikel_ID": 1000 + lists.item,
+        "Datum": np.array(days)[lists.request],
+        "Preis": [f"{p:_.2f}".replace(".", ",").replace("_", ".") for p in price.tolist()],
+        "Rabatt": [f"{p:.2f}".replace(".", ",") if p > 0.1 else "" for p in off.tolist()],
+        "Marke": [f"Märke {b}" for b in brand[lists.item].tolist()],
+        "Neu": said[(rng.random(len(price)) < 0.1).astype(int)],
+        "geklickt": said[clicks.astype(int)],
+    }
+    return StrangerLog(
+        pa.table(rows), "laden.csv", 4, best,
+        {"request_id": "Anfrage_ID", "user_id": "Kunde_ID", "item_id": "Artikel_ID", "clicked": "geklickt",
+         "timestamp": "Datum"},
+        frozenset(),
+        {"candidate numbers": frozenset({"Preis", "Rabatt"}), "candidate categories": frozenset({"Neu"}),
+         "item categories": frozenset({"Marke"})},
+    )  # fmt: skip
+
+
+def videos(requests: int = 500, seed: int = 13) -> StrangerLog:
+    """Compressed JSON lines of a shelf: no clicks, but seconds watched, and what follows from them."""
+    rng = np.random.default_rng(seed)
+    lists = _lists(rng, requests, 300, 12, 18)
+    genre, length = rng.integers(8, size=300), rng.integers(60, 7_200, 300)
+    clicks, best = lists.clicked(1.5 * (genre[lists.item] % 3 == 0), 4, twice=0.3)
+    watched = np.where(
+        clicks, np.minimum(length[lists.item], 1 + rng.exponential(900, len(clicks))), 0
+    ).round(1)
+    rows = {
+        "view_id": [f"v{r}" for r in lists.request.tolist()],
+        "profile": [f"p{u}" for u in rng.integers(90, size=requests)[lists.request].tolist()],
+        "shelf_ts": START + 600 * lists.request,
+        "video_id": [f"vid{n}" for n in lists.item.tolist()],
+        "genre": [f"genre {g}" for g in genre[lists.item].tolist()],
+        "duration_s": length[lists.item],
+        "slot": lists.place,
+        "watch_seconds": watched,
+        "completed": watched >= 0.9 * length[lists.item],
+    }
+    return StrangerLog(
+        pa.table(rows), "videos.jsonl.gz", 4, best,
+        {"request_id": "view_id", "user_id": "profile", "item_id": "video_id", "reward": "watch_seconds",
+         "timestamp": "shelf_ts", "position": "slot"},
+        frozenset({"completed"}), {"item numbers": frozenset({"duration_s"}), "item categories": frozenset({"genre"})},
+    )  # fmt: skip
+
+
+def cells(requests: int = 500, seed: int = 14) -> StrangerLog:
+    """A CSV file whose cells are JSON: an object of the request, a list of objects of the offers; words for nothing."""
+    rng = np.random.default_rng(seed)
+    lists = _lists(rng, requests, 200, 6, 14)
+    price = np.exp(rng.normal(3, 0.6, len(lists.item))).round(2)
+    clicks, best = lists.clicked(-1.5 * np.log(price) + 0.8 * (lists.item % 7 % 3 == 0), 4)
+    offers = [
+        {"sku": f"S{n}", "price": cost, "category": f"c{n % 7}", "clicked": hit}
+        for n, cost, hit in zip(lists.item.tolist(), price.tolist(), clicks.tolist(), strict=True)
+    ]
+    ends = np.cumsum(lists.sizes).tolist()
+    customer = rng.integers(70, size=requests).tolist()
+    log = pa.table({
+        "search_uuid": [f"{int(n):016x}" for n in rng.integers(2**60, size=requests)],
+        "customer": ["NULL" if n % 3 == 0 else str(n) for n in customer],
+        "searched_at": [datetime.fromtimestamp(START + 900 * r, UTC).isoformat() for r in range(requests)],
+        "offers": [json.dumps(offers[end - size : end])
+                   for end, size in zip(ends, lists.sizes.tolist(), strict=True)],
+        "about": [json.dumps({"device": ("ios", "web")[n % 2], "nights": n % 5}) for n in customer],
+    })  # fmt: skip
+    return StrangerLog(
+        log, "cells.csv", 4, best,
+        {"request_id": "search_uuid", "user_id": "customer", "candidates": "sku", "clicked": "clicked",
+         "timestamp": "searched_at"},
+        frozenset(),
+        {"candidate numbers": frozenset({"price"}), "item categories": frozenset({"category"}),
+         "context categories": frozenset({"device"}), "context numbers": frozenset({"nights"})},
+    )  # fmt: skip
+
+
 KINDS: Mapping[str, Callable[..., StrangerLog]] = {
     "news": news, "clothing": clothing, "outfits": outfits, "graded": graded, "shelves": shelves, "courses": courses,
-    "impressions": impressions, "results": results, "queries": queries, "offers": offers,
+    "impressions": impressions, "results": results, "queries": queries, "offers": offers, "pages": pages,
+    "laden": laden, "videos": videos, "cells": cells,
 }  # fmt: skip

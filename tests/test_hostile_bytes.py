@@ -143,6 +143,9 @@ def test_every_reader_says_what_a_file_is_instead(
     """Only `solve` did: other doors passed on what the reader beneath them said."""
     sound, read = READERS[name]
     (tmp_path / name).write_bytes(spoiled(sound))
+    if "UTF-16" in said and name in ("log.jsonl", "log.csv", "asked.csv"):  # as Excel saves them
+        read(tmp_path / name)
+        return
     try:
         found = read(tmp_path / name)
     except ExactKError as error:

@@ -18,11 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exactk.atomic import atomic_file, write_text
-from exactk.data.logs.files import ENDINGS
+from exactk.data.logs.files import ENDINGS, KNOWN_ENDINGS, LINES, ending_of, open_text
 from exactk.errors import ConfigError, DataError
 
-CELLS = (".csv", ".tsv")
-TEXTS = (".jsonl", ".ndjson")
 PLAN = "plan.json"
 
 
@@ -100,26 +98,28 @@ def files_of(source: Path) -> tuple[Path, ...]:
     if source.is_file():
         files = [source]
     elif source.is_dir():
-        files = sorted(f for f in source.rglob("*") if f.suffix.lower() in ENDINGS and f.is_file())
+        files = sorted(f for f in source.rglob("*") if ending_of(f) in ENDINGS and f.is_file())
     else:
         raise DataError(f"{source}: there is no such file or folder")
     for file in files:
-        if file.suffix.lower() not in ENDINGS:
-            raise DataError(f"{file}: known endings are {', '.join(ENDINGS)}")
+        if ending_of(file) not in ENDINGS:
+            raise DataError(f"{file}: known endings are {KNOWN_ENDINGS}")
     if not files:
-        raise DataError(f"{source} holds no file ending in {', '.join(ENDINGS)}")
+        raise DataError(f"{source} holds no file of a known ending: {KNOWN_ENDINGS}")
     return tuple(files)
 
 
 def parts_of(files: Sequence[Path], rows: int) -> tuple[JobPart, ...]:
-    """The files cut into parts of about `rows` rows, never across files; row groups of Parquet and CSV are never cut.
+    """The files cut into parts of about `rows` rows, never across files; never cut are row groups of Parquet, CSV files
+    and compressed ones.
 
     A Parquet file whose end is damaged, so that nobody knows its row groups, is one part of unknown size (0 rows).
     """
     parts: list[JobPart] = []
     for file in files:
-        cuts = _parquet_cuts if (ending := file.suffix.lower()) == ".parquet" else _text_cuts
-        cut = [_whole(file)] if ending in CELLS else cuts(file, rows)
+        ending = file.suffix.lower()
+        cuts = _parquet_cuts if ending == ".parquet" else _text_cuts
+        cut = cuts(file, rows) if ending in (".parquet", *LINES) else [_whole(file)]
         for first_row, num_rows, place, end in cut:
             parts.append(JobPart(len(parts), str(file), first_row, num_rows, place, end))
     return tuple(parts)
@@ -143,8 +143,8 @@ def _parquet_cuts(file: Path, rows: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _whole(file: Path) -> tuple[int, int, int, int]:
-    """A file whose first line names its columns is not cut."""
-    with file.open("rb") as lines:
+    """A file whose first line names its columns is not cut, nor is one whose bytes are no lines."""
+    with open_text(file) as lines:
         count = sum(block.count(b"\n") for block in iter(lambda: lines.read(1 << 20), b""))
     return 0, max(1, count - 1), 0, file.stat().st_size
 

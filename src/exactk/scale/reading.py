@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 
 from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.folder import Folder
-from exactk.data.logs.files import is_untyped, json_table, tables_of, with_partition
+from exactk.data.logs.files import LINES, is_untyped, json_table, tables_of, with_partition
 from exactk.data.logs.request_rows import AskedColumns, RequestReader, numbered
 from exactk.data.requests import REQUEST_FIELDS, Request
 from exactk.data.table import FILES
 from exactk.errors import DataError, ExactKError, InputError, why_unreadable
-from exactk.scale.plan import TEXTS, JobPart
+from exactk.scale.plan import JobPart
 
 AT_ONCE = 2048  # lines of requests that are in memory together
 ROWS = 1 << 16  # of candidates
@@ -57,7 +57,7 @@ class PartReader:
 
     def read(self, part: JobPart) -> Iterator[ReadRequests]:
         """All requests that begin in the part."""
-        if part.file.endswith(TEXTS) and self._holds_requests(part):
+        if part.file.endswith(LINES) and self._holds_requests(part):
             yield from self._lines(part)
             return
         reader = RequestReader(self.asked, part.file, self.mapping, is_untyped(part.file), self.candidates)
@@ -156,7 +156,7 @@ class PartReader:
             if part.file.endswith(".parquet"):
                 for row, table in _parquet_tables(part, reader):
                     yield row, with_partition(table, part.file)
-            elif part.file.endswith(TEXTS):
+            elif part.file.endswith(LINES):
                 for row, table in _json_tables(part, reader):
                     yield row, with_partition(table, part.file)
             else:

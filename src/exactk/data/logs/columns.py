@@ -60,6 +60,7 @@ _WANTED = {
     "item_id": f"each row is one shown candidate (where items have no ids, number the rows; {_CLICKS_ALONE}); ",
     "candidates": "each row is one request with a list of candidates (or, with item_id, one shown candidate); ",
 }
+_EXACT = 1 << 53  # beyond it a float holds not every whole number
 _WRITTEN_WHOLE = r"^(0|-?[1-9]\d{0,17})(\.0)?$"
 
 
@@ -303,6 +304,12 @@ class ColumnReader:
             else:
                 raise DataError(f"{self.source}: column '{name}' holds {kind}, not integer or text ids")
         self._id_types[owner] = wanted
+        if pa.types.is_floating(kind) and (pc.max(pc.abs(values)).as_py() or 0) > _EXACT:
+            place = int(np.nanargmax(np.abs(pc.fill_null(values, 0).to_numpy())))
+            row = place if lengths is None else int(owners(lengths)[place])
+            raise self._refused(
+                name, values, row, "lost its last digits when it was read; write ids as text", place
+            )
         bad = -1
         if is_text(kind) and wanted == pa.int64() and untyped:
             bad = pc.index(pc.match_substring_regex(values, _WRITTEN_WHOLE), False).as_py()

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int64
 
 from exactk.data.columns import Columns, FeatureColumns
 from exactk.data.logs.columns import ID_LISTS
-from exactk.data.logs.files import ENDINGS, beginning
+from exactk.data.logs.files import ENDINGS, beginning, ending_of
 from exactk.data.logs.guess import (
     SUGGESTED_K,
     finds_every_click,
@@ -87,7 +87,7 @@ class Draft:
 
 def draft_of_files(log: Path, items: Path | None, users: Path | None, roles: Mapping[str, str]) -> Draft:
     """Draft from the beginnings of files; of a folder of files, from the first and the last."""
-    held = sorted(path for path in log.rglob("*") if path.suffix.lower() in ENDINGS) if log.is_dir() else []
+    held = sorted(path for path in log.rglob("*") if ending_of(path) in ENDINGS) if log.is_dir() else []
     beside = [None if path is None else beginning(path, ID_LISTS) for path in (items, users)]
     return draft_columns(beginning(tuple(held) or log, ID_LISTS), beside[0], beside[1], roles)
 
@@ -137,6 +137,7 @@ class _Log:
         flat = flatten(ids)[0] if self.lists and ids is not None and is_list(ids.type) else ids
         self.item = None if flat is None or self._order is None else codes_of(flat)[self._order]
         self.clicked = self._clicks()
+        self._paid = self._paid_for() if self.clicked is None else None
 
     def card_size(self) -> int | None:
         """A suggestion where lists were shown whole and are longer than a card."""
@@ -195,6 +196,15 @@ class _Log:
             return None
         return in_lists(clicks, offered)
 
+    def _paid_for(self) -> Bool[np.ndarray, "C"] | None:
+        """Which candidates brought something, where most brought nothing; None where no column says."""
+        held = self._role("reward")
+        flat = None if held is None else flatten(held)[0] if self.lists and is_list(held.type) else held
+        if flat is None or self._order is None or not is_number(flat.type) or len(flat) != len(self._order):
+            return None
+        paid = np.nan_to_num(np.asarray(flat.cast(pa.float64(), safe=False)))[self._order] > 0
+        return paid if paid.mean() < 0.5 else None
+
     def _use(self, name: str, column: pa.Array) -> tuple[str, str]:
         """A use, such as "candidate.numbers", or none and the reason."""
         if reason := ignored_by_name(name):
@@ -234,7 +244,8 @@ class _Log:
     def _afterwards(self, values: pa.Array) -> str:
         """Why values of candidates were surely written after the click; empty where nothing says so."""
         if self.clicked is None:
-            return ""
+            paid = self._paid
+            return _OUTCOME if paid is not None and is_outcome(values, paid, luck=1e-6, strays=0.0) else ""
         if is_outcome(values, self.clicked):
             return _OUTCOME
         return _FINDS_CLICKS if finds_every_click(values, self.clicked, self._sizes) else ""

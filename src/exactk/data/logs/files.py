@@ -1,10 +1,13 @@
-"""Files of a caller's own making, read a piece at a time: Parquet, CSV, JSON lines.
+"""Files of a caller's own making, read a piece at a time: Parquet, CSV, JSON lines, as they are or compressed.
 
 Knows no columns and no meaning.
 """
 
 from __future__ import annotations
 
+import codecs
+import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,13 +20,22 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from exactk.data.table import combine, flatten, is_list, lists_of
+from exactk.data.logs.written import has_decimal_commas, numbers_with_commas, objects_of, seem_values
+from exactk.data.table import combine, flatten, is_list, is_text, lists_of, replaced
 from exactk.errors import DataError, InputError, why_unreadable
 
-ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
+CELLS, LINES = (".csv", ".tsv"), (".jsonl", ".ndjson")
+ENDINGS = (".parquet", *CELLS, *LINES)
+PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # after the ending of a file of text
+KNOWN_ENDINGS = f"{', '.join(ENDINGS)}; text may be compressed ({', '.join(PACKED)})"
+# As databases, spreadsheets and Python write that nothing is known; "NA" may be a country.
+_MISSING = ["", "\\N", "NULL", "null", "None", "NaN", "nan", "N/A", "#N/A", "<NA>"]
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 ROWS = 1 << 16  # of a piece of Parquet
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 BYTES = 1 << 25  # of a piece of text
+HEAD = 1 << 20  # bytes looked at before a file is read
+_QUOTED = re.compile(rb'"([^"]|"")*"')
 
 
 def tables_of(source: Any, text: Iterable[str] = ()) -> Iterator[pa.Table]:
@@ -52,16 +64,23 @@ def beginning(source: Any, text: Iterable[str] = ()) -> pa.Table:
 
 def is_untyped(source: Any) -> bool:
     """Whether the cells of a source do not say what is text and what is a number: those of CSV files."""
-    return isinstance(source, str | Path) and Path(source).suffix.lower() in (".csv", ".tsv")
+    return isinstance(source, str | Path) and ending_of(source) in CELLS
+
+
+def ending_of(file: Path | str) -> str:
+    """What a file holds: .csv of shop.csv and of shop.csv.gz."""
+    path = Path(file)
+    inner = Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else ""
+    return inner if inner in CELLS + LINES else path.suffix.lower()
 
 
 def _file_pieces(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
     if not path.is_file():
         raise DataError(f"{path} is missing")
-    ending = path.suffix.lower()
+    ending = ending_of(path)
     readers = dict(zip(ENDINGS, (_parquet, _csv, _csv, _json_lines, _json_lines), strict=True))
     if ending not in readers:
-        raise InputError(f"{path}: known endings are {', '.join(readers)}")
+        raise InputError(f"{path}: known endings are {KNOWN_ENDINGS}")
     names: list[str] | None = None
     try:
         for table in readers[ending](path, text):
@@ -69,9 +88,15 @@ def _file_pieces(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
             refuse_twins(names, str(path))
             yield with_partition(table, path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} does not read as {ending[1:]}: {why_unreadable(path, error)}") from error
+        raise DataError(f"{path} does not read as {ending[1:]}: {_why(path, error)}") from error
     if names is None:
         raise DataError(f"{path} holds no rows")
+
+
+def _why(path: Path, error: Exception) -> str:
+    if "columns, got" in str(error):
+        return f"{error}; columns are parted by commas, semicolons, tabs or bars, the same in every line"
+    return str(error) if path.suffix.lower() in PACKED else why_unreadable(path, error)
 
 
 def spread(table: pa.Table, ids: Sequence[str] = ("item_id",)) -> pa.Table:
@@ -80,7 +105,7 @@ def spread(table: pa.Table, ids: Sequence[str] = ("item_id",)) -> pa.Table:
     A field keeps its name; where that is taken, or says no more than id, the object's comes before it, as in user.id.
     Those of a list's objects that are `ids` are called as the list was.
     """
-    table = _usual_types(table)
+    table = _with_objects(_usual_types(table))
     while any(_is_object(one.type) for one in table.schema):
         taken = {one.name for one in table.schema if not _is_object(one.type)}
         columns: dict[str, Any] = {}
@@ -99,6 +124,14 @@ def spread(table: pa.Table, ids: Sequence[str] = ("item_id",)) -> pa.Table:
     return table
 
 
+def _with_objects(table: pa.Table) -> pa.Table:
+    """Texts that are objects, or lists of such, as objects: what was JSON, or Python's, in a cell."""
+    for column in table.schema:
+        if is_text(column.type) and (read := objects_of(combine(table[column.name]))) is not None:
+            table = replaced(table, column.name, read)
+    return table
+
+
 def _fields(column: pa.ChunkedArray) -> Iterator[tuple[str, pa.Array]]:
     """The fields of objects, or of objects in lists."""
     objects = combine(column)
@@ -108,24 +141,36 @@ def _fields(column: pa.ChunkedArray) -> Iterator[tuple[str, pa.Array]]:
 
 
 def _usual_types(table: pa.Table) -> pa.Table:
-    """Universal ids, views of texts and texts written as bytes as texts, half floats as floats, other extensions as
-    what they are made of.
+    """Universal ids, views of texts and texts written as bytes as texts, decimals and half floats as numbers, other
+    extensions as what they are made of.
     """
     for place, column in enumerate(table.schema):
-        if isinstance(column.type, pa.UuidType):
-            texts = [None if one is None else str(one) for one in table[place].to_pylist()]
-            table = table.set_column(place, column.name, pa.array(texts, pa.string()))
-        elif isinstance(column.type, pa.BaseExtensionType):
-            stored = [chunk.storage for chunk in table[place].chunks]
-            table = table.set_column(place, column.name, pa.chunked_array(stored, column.type.storage_type))
-        elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-            with suppress(pa.ArrowInvalid):  # what is no UTF-8 is left as it is, and nobody reads it
-                table = table.set_column(place, column.name, table[place].cast(pa.string()))
-        elif pa.types.is_string_view(column.type):
-            table = table.set_column(place, column.name, table[place].cast(pa.string()))
-        elif pa.types.is_float16(column.type):  # which Arrow compares with nothing
-            table = table.set_column(place, column.name, table[place].cast(pa.float32()))
+        usual = _usual(table[place], column.type)
+        if usual is not None:
+            table = table.set_column(place, column.name, usual)
     return table
+
+
+def _usual(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array | None:
+    """A column in a usual type; None where it is, or nobody knows of one."""
+    if pa.types.is_dictionary(kind) and isinstance(kind.value_type, pa.BaseExtensionType):
+        return pa.chunked_array([part.dictionary.storage.take(part.indices) for part in column.chunks])
+    if isinstance(kind, pa.UuidType):
+        return pa.array([None if one is None else str(one) for one in column.to_pylist()], pa.string())
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.chunked_array([part.storage for part in column.chunks], kind.storage_type)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        with suppress(pa.ArrowInvalid):  # what is no UTF-8 is left as it is, and nobody reads it
+            return column.cast(pa.string())
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.string())
+    if pa.types.is_float16(kind):  # which Arrow compares with nothing
+        return column.cast(pa.float32())
+    if pa.types.is_decimal(kind):
+        with suppress(pa.ArrowInvalid):  # NUMBER of a database may hold ids
+            return column.cast(pa.int64())
+        return column.cast(pa.float64())
+    return None
 
 
 def _is_object(kind: pa.DataType) -> bool:
@@ -158,34 +203,82 @@ def _parquet(path: Path, _: frozenset[str]) -> Iterator[pa.Table]:
 
 
 def _csv(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
-    delimiter = _delimiter(path)
+    delimiter, quoted = _delimiter_and_quotes(path)
+    commas: list[str] | None = None
     with pacsv.open_csv(
-        path,
+        _bytes_of(path),
         read_options=pacsv.ReadOptions(block_size=BYTES),
-        parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        # Only an empty cell is missing: "NA" and "null" may be ids.
+        parse_options=pacsv.ParseOptions(
+            delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted
+        ),
         convert_options=pacsv.ConvertOptions(
             column_types=dict.fromkeys(text, pa.string()),
-            null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
+            null_values=_MISSING, strings_can_be_null=True, quoted_strings_can_be_null=False,
         ),
     ) as reader:  # fmt: skip
         for batch in reader:
-            yield pa.Table.from_batches([batch])
+            table = pa.Table.from_batches([batch])
+            if commas is None:
+                commas = _first_look(table, path, text if delimiter != "," else None)
+            for name in commas:
+                read = numbers_with_commas(combine(table[name]))
+                table = table if read is None else replaced(table, name, read)
+            yield table
 
 
-def _delimiter(path: Path) -> str:
-    """Tabs in .tsv; in .csv commas, unless the names in the first line are parted by semicolons, tabs or bars alone."""
-    if path.suffix.lower() == ".tsv":
-        return "\t"
-    with path.open("rb") as file:
-        first = file.readline(BYTES)
-    return next((one for one in ",;\t|" if one.encode() in first), ",")
+def _first_look(table: pa.Table, path: Path, text: frozenset[str] | None) -> list[str]:
+    """Refuse what does not read as it is; the columns that have decimal commas, none where cells are parted by such."""
+    value = seem_values(table.column_names, table.columns)
+    if value is not None:
+        raise DataError(
+            f"{path}: the first line must name the columns, but {value[:60]!r} is a value; add a line of names"
+        )
+    columns = list(zip(table.column_names, table.columns, strict=True))
+    for name, column in columns:
+        if pa.types.is_binary(column.type):
+            raise DataError(f"{path}: column {name!r}: this is not UTF-8 text; save it as UTF-8")
+    return [
+        name for name, column in columns
+        if text is not None and name not in text and has_decimal_commas(combine(column))
+    ]  # fmt: skip
+
+
+def _bytes_of(path: Path) -> pa.NativeFile:
+    """A file of text as UTF-8: unpacked by its ending, UTF-16 (as Excel writes it) by its first bytes."""
+    packed = PACKED.get(path.suffix.lower())
+    with pa.input_stream(str(path), compression=packed) as file:
+        wide = file.read(2) in _WIDE
+    file = pa.input_stream(str(path), compression=packed)
+    return pa.transcoding_input_stream(file, "utf-16", "utf-8") if wide else file
+
+
+def _delimiter_and_quotes(path: Path) -> tuple[str, bool]:
+    """Tabs in .tsv; in .csv commas, unless the names in the first line are parted by semicolons, tabs or bars alone.
+
+    And whether quotes hold cells together: not between tabs, where a cell may begin with a quote that never ends.
+    """
+    with open_text(path) as file:
+        lines = file.read(HEAD).splitlines()
+    first = lines[0] if lines else b""
+    if ending_of(path) != ".tsv":
+        delimiter = next((one for one in ",;\t|" if one.encode() in first), ",")
+        if delimiter != "\t":
+            return delimiter, True
+    cells = [line.split(b"\t") for line in lines[:-1] or lines if line]  # the last one may be cut
+    even = all(len(line) == len(cells[0]) for line in cells)
+    loose = any(cell[:1] == b'"' and not _QUOTED.fullmatch(cell) for line in cells for cell in line)
+    return "\t", not (even and loose)
+
+
+def open_text(path: Path) -> io.BufferedReader:
+    """A file of text, to be read by lines."""
+    return io.BufferedReader(_bytes_of(path))
 
 
 def _json_lines(path: Path, _: frozenset[str]) -> Iterator[pa.Table]:
     """Whole lines of about `BYTES` bytes at a time."""
     known: pa.Schema | None = None
-    with path.open("rb") as file:
+    with open_text(path) as file:
         while lines := file.readlines(BYTES):
             block = b"".join(lines)
             if block.strip():

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Float64, Int64
 
-from exactk.data.logs.written import FLAG_TEXTS, order_of, read_moments
+from exactk.data.logs.written import flags_of, order_of, read_moments
 from exactk.data.table import SPLITS, codes_of, flatten, is_list, is_number, is_text
 
 SUGGESTED_K = 4
@@ -32,9 +32,10 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
         "request_id": "request requestid impressionid impression impid queryid qid searchid srchid serpid slateid "
         "rankingid listid pageviewid viewid basketid bundleid outfitid orderid query search sessionid session groupid "
         "sid basket cart bundle outfit",
-        "user_id": "user userid uid visitorid visitor customerid customer clientid client memberid member shopper "
-        "buyer guest reader viewer student subscriber traveller traveler patient",
-        "item_id": "item itemid sku product productid propid articleid docid hotelid movieid newsid asin pid iid",
+        "user_id": "user userid uid visitorid visitor customerid customer clientid client memberid member profile "
+        "shopper buyer guest kunde nutzer benutzer reader viewer student subscriber traveller traveler patient",
+        "item_id": "item itemid sku product productid propid articleid docid hotelid movieid newsid asin pid iid "
+        "artikel produkt",
         "candidates": "candidate candidateids candidateitems inview articleidsinview shownitems showitems itemids "
         "items impressions exposeditems pool offered productids products results list",
         "card": "slate bundle outfit basket shownitems displayed panel",
@@ -42,7 +43,7 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
         "exposed visible isvisible",
         "clicked": "click clk tapped isclick isclicked wasclicked clickbool clicks chosen ischosen selected isselected "
         "purchased ispurchased bought isbought booked isbooked bookingbool ordered converted conversion label labels "
-        "feedback userfeedback event eventtype action target y",
+        "feedback userfeedback event eventtype action geklickt gekauft target y",
         "clicked_item": "clicked clickeditemid clickedid click clicks clickeditem chosen selected",
         "clicked_items": "clicked clicks clickedids clickeditemids clickeditems articleidsclicked purchased bought "
         "chosen selected",
@@ -50,7 +51,8 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
         "position": "pos displayposition displayrank displayorder listposition rankposition slot rank",
         "reward": "revenue dwell dwelltime grade relevance rel gain judgement judgment label",
         "propensity": "probability",
-        "timestamp": "ts datetime dt ds eventdate eventtime impressiontime requesttime searchtime time date",
+        "timestamp": "ts datetime dt ds eventdate eventtime impressiontime requesttime searchtime time date datum "
+        "zeitpunkt",
         "split": "",
     }.items()
 }  # fmt: skip
@@ -58,12 +60,12 @@ ID_NOUNS: Mapping[str, frozenset[str]] = {
     role: frozenset(names.split())
     for role, names in {
         "request_id": "request req impression imp query search srch serp slate ranking list pageview view session "
-        "basket bundle outfit order event",
+        "basket bundle outfit order event anfrage suche",
         "user_id": "user visitor customer client member account profile shopper buyer guest reader viewer student "
-        "subscriber person traveller traveler patient household cookie device",
+        "subscriber person traveller traveler patient household cookie device kunde kunden nutzer benutzer",
         "item_id": "item sku product prod prop property article art doc document hotel movie film news recipe dish "
         "course job video song track listing restaurant book game app post offer ad creative story page url content "
-        "media show place venue poi candidate variant option product piece garment",
+        "media show place venue poi candidate variant option product piece garment artikel produkt",
     }.items()
 }  # fmt: skip
 
@@ -84,9 +86,19 @@ _OTHER_MOMENTS = _set(
     "expires expiry start end checkin checkout read dwell watch play spent on"
 ) | (_CLICK_WORDS - {"order"})
 _AFTERWARDS = (
-    "dwell", "readtime", "readingtime", "watchtime", "minuteswatched", "secondswatched", "timespent", "timeonpage",
-    "playtime", "scroll",
-)  # fmt: skip
+    "dwell",
+    "readtime",
+    "readingtime",
+    "watchtime",
+    "timespent",
+    "timeonpage",
+    "playtime",
+    "scroll",
+)
+_CONSUMED = _set("watch watched read reading play played listen listened listening viewed viewing")
+_AMOUNTS = _set(
+    "seconds second secs sec s ms millis minutes minute mins min hours time duration share percent pct ratio"
+)
 _BEFOREHAND = _set(
     "avg mean average median total history hist past previous prev before far last estimated expected typical"
 )
@@ -142,11 +154,18 @@ def ignored_by_name(name: str) -> str:
     words, plain = name_words(name), plain_name(name)
     if plain in _BOOKKEEPING:
         return "its name says it is bookkeeping"
-    if any(part in plain for part in _AFTERWARDS) and not _BEFOREHAND & set(words):
+    if is_afterwards_name(name):
         return "its name says it was measured afterwards; make it the reward to learn from it"
     if words and words[-1] in _MOMENT_WORDS and _CLICK_WORDS & set(words):
         return "its name says it is the moment of what came of the card, unknown when a card is chosen"
     return ""
+
+
+def is_afterwards_name(name: str) -> bool:
+    """Whether a name says that it was measured once the card was there: dwell_ms, seconds_watched, readTime."""
+    words, plain = set(name_words(name)), plain_name(name)
+    measured = any(part in plain for part in _AFTERWARDS) or bool(_CONSUMED & words and _AMOUNTS & words)
+    return measured and not _BEFOREHAND & words
 
 
 def is_category_name(name: str) -> bool:
@@ -209,10 +228,10 @@ def is_flag(column: pa.Array) -> bool:
         return True
     if not (is_number(kind) or is_text(kind)):
         return False
-    known = pc.unique(column.drop_null()).slice(0, 8).to_pylist()
+    known = pc.unique(column.drop_null()).slice(0, 8)
     if is_text(kind):
-        return bool(known) and all(text.strip().lower() in FLAG_TEXTS for text in known)
-    return set(known) <= {0, 1}
+        return bool(len(known)) and flags_of(known) is not None
+    return set(known.to_pylist()) <= {0, 1}
 
 
 def is_moment(column: pa.Array) -> bool:
@@ -287,8 +306,10 @@ def is_running_number(values: pa.Array) -> bool:
     return bool((np.diff(np.sort(held)) == 1).all() or (np.diff(held) > 0).all())
 
 
-def is_outcome(values: pa.Array, clicked: Bool[np.ndarray, "C"], luck: float = 1.0) -> bool:
-    """One value (or none) wherever nothing was clicked (but for one in 500), and often another where something was.
+def is_outcome(
+    values: pa.Array, clicked: Bool[np.ndarray, "C"], luck: float = 1.0, strays: float = 0.002
+) -> bool:
+    """One value (or none) wherever nothing was clicked (but for a few strays), and often another where something was.
 
     Not where as many unclicked ones would all have the usual value by chance more often than `luck`.
     """
@@ -298,7 +319,7 @@ def is_outcome(values: pa.Array, clicked: Bool[np.ndarray, "C"], luck: float = 1
     usual = int(np.bincount(code[~clicked]).argmax())
     elsewhere, there = (code[~clicked] != usual).mean(), (code[clicked] != usual).mean()
     by_chance = (1 - there) ** (~clicked).sum()
-    return bool(elsewhere <= 0.002 and there > max(0.02, 20 * elsewhere) and by_chance <= luck)
+    return bool(elsewhere <= strays and there > max(0.02, 20 * elsewhere) and by_chance <= luck)
 
 
 def points_at_clicks(values: pa.Array, clicked: Bool[np.ndarray, "C"], sizes: Int64[np.ndarray, "R"]) -> bool:

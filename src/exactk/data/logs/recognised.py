@@ -19,6 +19,7 @@ from exactk.data.logs.columns import ID_LISTS, LONG, WIDE
 from exactk.data.logs.guess import (
     ROLE_NAMES,
     holds_lists,
+    is_afterwards_name,
     is_clock,
     is_flag,
     is_id_name,
@@ -34,11 +35,13 @@ from exactk.data.logs.guess import (
     speaks_of_clicks,
 )
 from exactk.data.logs.written import are_marked, flags_of, ids_and_marks, split_lists
-from exactk.data.table import codes_of, flatten, is_list, is_text, owners, plain_values, replaced
+from exactk.data.table import codes_of, flatten, is_list, is_number, is_text, owners, plain_values, replaced
 
 _NEARLY = 0.98  # of the rows must be as the role says
 _MOSTLY = 0.6
+_MOST_UNKNOWN = 0.3
 _ID_ROLES = ("request_id", "user_id", "item_id")
+_CLICKS = frozenset({"clicked", "clicked_item", "clicked_items"})
 _MOST_SHOWN = 12  # items on a card that was shown; more of a list are merely in sight
 _CHOSEN = frozenset(
     {"bundle", "outfit", "basket", "cart", "combo", "look", "meal", "menu", "set", "playlist"}
@@ -69,7 +72,7 @@ def recognised(
         look.lists
         and "card" in look.roles
         and plain_name(look.roles["card"]) in _CHOSEN
-        and not look.roles.keys() & {"clicked", "clicked_item", "clicked_items", "reward"}
+        and not look.roles.keys() & {*_CLICKS, "reward"}
     )
     marks = look.marks.get(look.roles.get("candidates", ""))
     return Recognised(look.roles, look.lists, look.table, chosen, marks)
@@ -133,6 +136,8 @@ class _Look:
             named = [name for name in named if self._beside_candidates(name)]
         elif role in ("clicked", "on_card", "position", "reward"):
             named = [name for name in named if getattr(self, f"_fits_{role}")(name)]
+        if role == "reward" and not (named or self.roles.keys() & _CLICKS):
+            named = list(filter(self._fits_afterwards, self._free()))
         self._take(role, named[0] if named else None)
 
     def _clicks_by_name(self, named: list[str], role: str) -> list[str]:
@@ -173,7 +178,14 @@ class _Look:
             return False
         item = next((item for _, item in self._request_and_item()), None)
         surely = item is not None and (named_for("item_id", [item]) or self._in_key(item, "item_id"))
-        return item is None or bool(not surely and named_for("candidates", lists))
+        offered = named_for("candidates", lists)
+        return item is None or bool(offered and (not surely or self._one_holds_another(lists, offered)))
+
+    def _one_holds_another(self, names: list[str], offered: list[str]) -> bool:
+        """Lists of what was offered, and of what of it was taken."""
+        columns = {name: self.column(name) for name in names}
+        lists = {name: split_lists(held) if is_text(held.type) else held for name, held in columns.items()}
+        return any(among(lists[one], lists[other]) for other in offered for one in names if one != other)
 
     def _is_list(self, name: str) -> bool:
         return is_list(self.column(name).type)
@@ -224,7 +236,10 @@ class _Look:
                 return [self.roles[role]]
             if role in self._free():
                 return [role]
-            fitting = [name for name in self._free() if role_fits(role, self.column(name))]
+            fitting = [
+                name for name in self._free()
+                if role_fits(role, self.column(name)) and self.column(name).null_count < _MOST_UNKNOWN * len(self.table)
+            ]  # fmt: skip
             named = [name for name in named_for(role, fitting) if not self._is_list(name)]
             taken = {one for ours in _ID_ROLES if ours != role for one in named_for(ours, fitting)}
             free = [name for name in fitting if name not in taken]
@@ -332,6 +347,17 @@ class _Look:
             return False
         step, same = np.diff(column.to_numpy()), np.diff(request) == 0
         return bool(same.any() and (step[same] > 0).mean() > _NEARLY)
+
+    def _fits_afterwards(self, name: str) -> bool:
+        """Amounts of what came of candidates, none of most of them: seconds watched."""
+        column = self.column(name)
+        if not is_afterwards_name(name) or (self.lists and not self._beside_candidates(name)):
+            return False
+        values = flatten(column)[0] if is_list(column.type) else column
+        if not is_number(values.type):
+            return False
+        amounts = np.nan_to_num(np.asarray(values.cast(pa.float64(), safe=False)))
+        return bool(len(amounts) and amounts.min() >= 0 and 0 < (amounts > 0).mean() < _MOSTLY)
 
     def _fits_reward(self, name: str) -> bool:
         """Where clicks are known, one value where there was none; or a grade, which every candidate may have."""

@@ -23,7 +23,7 @@ from exactk.data.logs.check import ReadReport
 from exactk.data.logs.chosen import Entity
 from exactk.data.logs.columns import ColumnReader, plain_numbers, renamed
 from exactk.data.logs.files import is_untyped, tables_of
-from exactk.data.table import RowLookup, as_lists, codes_of, combine, flatten
+from exactk.data.table import RowLookup, as_lists, codes_of, combine, flatten, is_list, is_text, replaced
 from exactk.errors import ConfigError, DataError, MissingExtraError
 
 Encoder = Callable[[list[str]], Any]  # texts to a matrix, a row each
@@ -140,6 +140,8 @@ def _pieces(
     as_text = [mapping.get(one, one) for one in ("features", key)]
     for table in tables_of(source, as_text):
         ours = own.typed(renamed(table, mapping, key, name), first)
+        if kind == "item":
+            ours = _spelled_labels(ours, entity.columns.item.texts)
         if said is not None:
             ours = _beside(ours, said, key)
         if entity.numbers:
@@ -149,6 +151,14 @@ def _pieces(
             report.drop(f"{kind} without an id", first + row, key, None)
         first += len(table)
         yield ours.filter(pc.invert(missing))
+
+
+def _spelled_labels(table: pa.Table, texts: Sequence[str]) -> pa.Table:
+    """Lists of numbers that are read as texts, such as numbers of topics, as lists of words."""
+    for name in texts:
+        if name in table.column_names and is_list(kind := table[name].type) and not is_text(kind.value_type):
+            table = replaced(table, name, combine(table[name]).cast(pa.list_(pa.string())))
+    return table
 
 
 def _joined_features(table: pa.Table, features: Sequence[str], name: str) -> pa.Table:

@@ -1,4 +1,5 @@
-"""What people write in cells: numbers (1,234.50, €99, N/A), moments (3/1/2026 9:05 AM), flags (yes), lists (a|b).
+"""What people write in cells: numbers (1,234.50, €99, N/A), moments (3/1/2026 9:05 AM), flags (yes), lists (a|b),
+objects ({"price": 9.5}).
 
 Knows one column of texts at a time. Where a text may mean two things, as 12,5 and 3/1/2026 may, it is not read unless
 the other values decide.
@@ -6,19 +7,32 @@ the other values decide.
 
 from __future__ import annotations
 
-from typing import Literal
+import ast
+import json
+import re
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json as pajson
 
 from exactk.data.table import flagged, flags_in, flatten, is_number, is_text, lists_of
 
 _MONEY = "€$£¥"
 _NUMBER = rf"^[-+]?[{_MONEY}]?\s?[-+]?(\d{{1,3}}(,\d{{3}})+|\d+)?(\.\d+)?([eE][-+]?\d+)?\s?[%{_MONEY}]?$"
+_COMMAS = rf"^\s*[-+]?[{_MONEY}]?\s?[-+]?(\d{{1,3}}(\.\d{{3}})+|\d+)(,\d+)?([eE][-+]?\d+)?\s?[%{_MONEY}]?\s*$"
 _DIGIT, _MARK = r"\d", rf"[,%{_MONEY}]"
 _CODE = r"^[-+]?0\d"  # 007
-_NO_NUMBER = pa.array(["", "n/a", "na", "null", "\\n", "none", "nan", "-", "--", "?"])
+_NOTHING = pa.array(["", "n/a", "na", "null", "\\n", "none", "nan", "nat", "-", "--", "?"])
+
+
+def _known(texts: pa.Array) -> pa.Array:
+    """Texts without the space around them, a word for a missing value as null."""
+    bare = pc.utf8_trim_whitespace(texts.cast(pa.string()))
+    return pc.if_else(pc.is_in(pc.utf8_lower(bare), value_set=_NOTHING), None, bare)
 
 
 def numbers_of_texts(column: pa.Array) -> pa.Array | None:
@@ -26,8 +40,7 @@ def numbers_of_texts(column: pa.Array) -> pa.Array | None:
 
     Commas part thousands, a point parts decimals.
     """
-    bare = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    known = pc.if_else(pc.is_in(pc.utf8_lower(bare), value_set=_NO_NUMBER), None, bare)
+    known = _known(column)
     fine = pc.and_(pc.match_substring_regex(known, _NUMBER), pc.match_substring_regex(known, _DIGIT))
     if pc.all(fine).as_py() is False:
         return None
@@ -47,6 +60,20 @@ def are_numbers(column: pa.Array) -> bool:
     return bool(read.null_count or pc.any(pc.match_substring_regex(texts, _MARK)).as_py())
 
 
+def has_decimal_commas(column: pa.Array) -> bool:
+    """Whether texts are numbers with a comma before the decimals, most of them with some: 1.234,50 and 0,5."""
+    texts = _known(column).drop_null() if is_text(column.type) else pa.nulls(0)
+    if not len(texts) or not pc.all(pc.match_substring_regex(texts, _COMMAS)).as_py():
+        return False
+    several = pc.mean(pc.match_substring(texts, ",").cast(pa.float64())).as_py()
+    return bool(several > 0.5 and numbers_of_texts(texts) is None)  # 1,234 may part thousands
+
+
+def numbers_with_commas(column: pa.Array) -> pa.Array | None:
+    """Such texts as numbers; None where one is none."""
+    return numbers_of_texts(pc.replace_substring(pc.replace_substring(column, ".", ""), ",", "."))
+
+
 def hold_digits(column: pa.Array) -> bool:
     """Whether nearly all texts begin like a number."""
     begin = pc.match_substring_regex(
@@ -62,12 +89,14 @@ _TIME = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second_of>\d{2})(?:\.(?P<fr
 _MOMENT = (
     rf"^\s*{_DATE}(?:[ T]+{_TIME}\s*(?P<half>[AaPp][Mm])?\s*(?P<zone>Z|UTC|GMT|[+-]\d{{2}}:?\d{{2}})?)?\s*$"
 )
+_MARKED = r"\S+-[01]( \S+-[01])+"
 _ZONE = r"\d(Z|[+-]\d{2}:?\d{2})$"
 _DATED = r"^\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})\b"
 
 
 def read_moments(texts: pa.Array, order: Order | None) -> pa.Array | None:
     """Microseconds, of UTC where zones are written; dates that are not ISO's in the given order."""
+    texts = _known(texts)
     zoned = pc.any(pc.match_substring_regex(texts, _ZONE)).as_py()
     try:
         return texts.cast(pa.timestamp("us", "UTC" if zoned else None))
@@ -77,13 +106,13 @@ def read_moments(texts: pa.Array, order: Order | None) -> pa.Array | None:
 
 def are_dates(texts: pa.Array) -> bool:
     """Whether all are written as dates, readable or not."""
-    known = pc.unique(texts.drop_null())
+    known = pc.unique(_known(texts).drop_null())
     return bool(len(known) and pc.all(pc.match_substring_regex(known, _DATED)).as_py())
 
 
 def order_of(texts: pa.Array) -> Order | None:
     """Whether days, months or years come first; None where texts are no dates, or may be read in two ways."""
-    known = texts.drop_null()
+    known = _known(texts).drop_null()
     parts = pc.extract_regex(known, _MOMENT)
     if not len(known) or parts.null_count:
         return None
@@ -102,7 +131,6 @@ def order_of(texts: pa.Array) -> Order | None:
 
 
 def _written(texts: pa.Array, order: Order) -> pa.Array | None:
-    texts = texts.cast(pa.string())
     parts = pc.extract_regex(texts, _MOMENT)
     if parts.null_count > texts.null_count:
         return None
@@ -150,19 +178,60 @@ _LEFT = "view viewed impression impressed show shown skip skipped ignored none n
 FLAG_TEXTS = {
     "true": True, "t": True, "yes": True, "y": True, "1": True, "1.0": True,
     "false": False, "f": False, "no": False, "n": False, "0": False, "0.0": False,
+    **dict.fromkeys(("ja", "wahr", "oui", "vrai", "si", "sí", "sì", "sim"), True),
+    **dict.fromkeys(("nein", "falsch", "non", "faux", "não", "nee"), False),
     **dict.fromkeys(_TAKEN.split(), True), **dict.fromkeys(_LEFT.split(), False),
 }  # fmt: skip
 _SEPARATORS = (",", "|", ";", " ")
 _BRACKETS = r"^\s*[\[(]|[\])]\s*$"
 
 
+def objects_of(texts: pa.Array) -> pa.Array | None:
+    """Objects, or lists of them, out of texts as JSON or Python write them; None where texts are none."""
+    first = pc.index(texts.is_valid(), True).as_py()
+    if first < 0 or not texts[first].as_py().lstrip().startswith(("{", "[{")):
+        return None
+    cells = texts.to_pylist()
+    lines = "\n".join(f'{{"cell": {"null" if cell is None else cell}}}' for cell in cells).encode()
+    with suppress(pa.ArrowInvalid):
+        read = pajson.read_json(pa.BufferReader(lines), pajson.ReadOptions(block_size=len(lines) + 1))
+        return read["cell"].combine_chunks() if len(read) == len(cells) else None
+    with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError, pa.ArrowException):
+        return pa.array([None if cell is None else _object(cell) for cell in cells])
+    return None
+
+
+def _object(cell: str) -> Any:
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return ast.literal_eval(cell)
+
+
+def seem_values(names: list[str], columns: list[Any]) -> str | None:
+    """The first of the names of columns that is surely a value of a line without names; None where all are names.
+
+    So are dates, items with marks, numbers that are not counted, and names of two columns that are among their values.
+    """
+    numbers = [name for name in names if re.fullmatch(r"-?\d+(\.\d+)?", name)]
+    if numbers and len(numbers) == len(names):
+        counted = sorted(map(float, numbers))
+        return None if all(b - a == 1 for a, b in pairwise(counted)) else numbers[0]
+    odd = next((name for name in names if re.match(_DATED, name) or re.fullmatch(_MARKED, name)), None)
+    met = [
+        name for name, column in zip(names, columns, strict=True)
+        if is_text(column.type) and pc.index(column, pa.scalar(name, column.type)).as_py() >= 0
+    ]  # fmt: skip
+    return odd or (met[0] if 1 < len(met) < len(names) else None)
+
+
 def flags_of(column: pa.Array) -> np.ndarray | None:
     """True or false of every value, a missing one false; None where some are neither (nor 0, 1, or words for them)."""
     kind = column.type
     if is_text(kind):
-        words = pc.utf8_lower(pc.utf8_trim_whitespace(column))
+        words = pc.utf8_lower(_known(column))
         places = pc.index_in(words, value_set=pa.array(list(FLAG_TEXTS)))
-        if places.null_count > column.null_count:
+        if places.null_count > words.null_count:
             return None
         held = pa.array(list(FLAG_TEXTS.values())).take(places)
     elif pa.types.is_boolean(kind) or pa.types.is_null(kind):
