@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, no_type_check
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from exactk.errors import InputError
+from exactk.problem.compiling import compiled
 from exactk.problem.given import GivenRequests, array_of, table_of
 from exactk.problem.rules.columns import RequestError, flat_ids, is_missing, shown
 
@@ -33,6 +34,7 @@ else:
     Scores = ScoresOfMany = CardSize = Matrix = Matrices = Rules = Ids = RelaxOrder = Any
 
 MOST_CARDS = 10_000  # of one request
+TILE = 32  # rows and columns read together: a tile and its mirror image stay in the nearest cache
 
 
 class SolveOptions(TypedDict, total=False):
@@ -251,6 +253,8 @@ def checked_pair_scores(each: Sequence[np.ndarray] | np.ndarray, N: int) -> Floa
         pairs = np.ascontiguousarray(held, np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InputError("pair_scores must hold numbers of a size that computers can add") from None
+    if are_plain(pairs):  # nearly always
+        return pairs
     if not np.isfinite(pairs).all():
         pairs = pairs.copy()
         pairs[:, np.arange(N), np.arange(N)] = 0.0
@@ -263,8 +267,6 @@ def checked_pair_scores(each: Sequence[np.ndarray] | np.ndarray, N: int) -> Floa
                 "(to keep two items apart, use a rule or an allowed matrix)",
             )
     mirrored = pairs.transpose(0, 2, 1)
-    if (pairs == mirrored).all():
-        return pairs
     crooked = np.argwhere(~np.isclose(pairs, mirrored, rtol=1e-6, atol=1e-9))
     if len(crooked):
         b, i, j = crooked[0].tolist()
@@ -274,6 +276,21 @@ def checked_pair_scores(each: Sequence[np.ndarray] | np.ndarray, N: int) -> Floa
             f"{pairs[b, j, i]:g}; a card is a set, a pair has one score",
         )
     return np.asarray(pairs / 2 + mirrored / 2)  # in this order, so that large ones do not overflow
+
+
+@compiled
+@no_type_check
+def are_plain(pairs):
+    """Whether all pair scores are finite and equal to their mirror images, read tile by tile."""
+    N = pairs.shape[1]
+    for b in range(len(pairs)):
+        for top in range(0, N, TILE):
+            for edge in range(top, N, TILE):
+                for i in range(top, min(top + TILE, N)):
+                    for j in range(max(edge, i), min(edge + TILE, N)):
+                        if not np.isfinite(pairs[b, i, j]) or pairs[b, i, j] != pairs[b, j, i]:
+                            return False
+    return True
 
 
 def wishes_of(wished: Any, word: str, asked: CandidateTable) -> list[list[Any]] | None:

@@ -160,50 +160,32 @@ def best_briefs_each(
     `pair` [0, 0, 0]: no pair weights.
     """
     N = graph.shape[1]
-    must, position, joint = np.empty(N, np.int64), np.empty(N, np.int64), np.empty((N, N))
-    none = np.empty((0, 0))
+    must, position, none = np.empty(N, np.int64), np.empty(N, np.int64), np.empty((0, 0))
+    room = np.empty((N, N)) if brief.clash.shape[1] else none
     faults = 0
     for b in range(first, last):
         deadline = seconds() + limit
         found[b], bound[b], complete[b] = 0, -np.inf, True
-        fault[b, 0], fault[b, 1] = -1, -1
-        for k in range(weights.shape[1]):
-            weights[b, k] = -np.inf
-            for e in range(cards.shape[2]):
-                cards[b, k, e] = -1
-        held, m = open_candidates(
-            graph[b], present[b], size[b], pinned[b], pinned[b], group[b], cap[b], must, position
+        held, m = begin(
+            b, graph, present, size, pinned, group, cap, tie_key, node, must, position, cards, weights, fault
         )
-        if held < 0 or m < size[b] - held:
+        if held < 0:
+            faults += fault[b, 0] >= 0
             continue
-        for k in range(held + m):
-            p = must[k] if k < held else position[k - held]
-            if not np.isfinite(node[b, p]):
-                fault[b, 0] = p
-                break
-        if fault[b, 0] >= 0 or not joint_weights(
-            graph[b], present[b], pair[b] if len(pair) else none, brief.clash[b], brief.clash_of[b], brief.worth[b],
-            brief.once[b], joint, fault[b],
-        ):  # fmt: skip
-            faults += 1
-            continue
-        if tie_key.shape[1] > 0:
-            falling_order(tie_key[b], must, held)
-            falling_order(tie_key[b], position, m)
-        shelf = shelf_of(b, brief, size[b], node[b], joint)
-        K = size[b]
+        K, order = size[b], np.empty(size[b], np.int64)
+        joint = joint_weights(
+            pair[b] if len(pair) else none,
+            brief.clash[b],
+            brief.clash_of[b],
+            brief.worth[b],
+            brief.once[b],
+            room,
+        )
+        shelf = shelf_of(b, brief, K, node[b], joint)
         found[b], over, complete[b] = search_brief(
             shelf, graph[b], brief, b, must, held, position, m, K - held, group[b], cap[b], deadline, False,
             cards[b, :, : K - held], weights[b], fault[b],
         )  # fmt: skip
-        if fault[b, 0] >= 0:
-            faults += 1
-            continue
-        if found[b] < weights.shape[1]:
-            bound[b] = over
-        else:
-            bound[b] = weights[b, -1] if complete[b] else max(over, weights[b, -1])
-        order = np.empty(K, np.int64)
         for k in range(found[b]):
             stand_again(must, held, position, K, cards[b, k])
             if brief.eligible.shape[1]:
@@ -212,6 +194,8 @@ def best_briefs_each(
                     cards[b, k, e] = order[e]
             else:
                 ascend(cards[b, k], K)
+        bound[b] = settled(over, weights[b], found[b], complete[b])
+        faults += fault[b, 0] >= 0
     return faults
 
 
@@ -225,7 +209,7 @@ def exists_briefs_each(
     """
     N = graph.shape[1]
     must, position = np.empty(N, np.int64), np.empty(N, np.int64)
-    node, joint, fault = np.zeros(N), np.zeros((N, N)), np.empty(2, np.int64)
+    node, joint, fault = np.zeros(N), np.empty((0, 0)), np.empty(2, np.int64)
     for b in range(first, last):
         K = size[b]
         answer[b] = NONE
@@ -264,7 +248,7 @@ def completable_briefs_each(first, last, graph, present, size, pinned, group, ca
     """Which positions outside `chosen` are in a valid card together with it, for the requests first..last-1."""
     N = graph.shape[1]
     must, position, asked = np.empty(N, np.int64), np.empty(N, np.int64), np.empty(N, np.bool_)
-    node, joint, fault = np.zeros(N), np.zeros((N, N)), np.empty(2, np.int64)
+    node, joint, fault = np.zeros(N), np.empty((0, 0)), np.empty(2, np.int64)
     for b in range(first, last):
         K = size[b]
         for p in range(N):

@@ -195,11 +195,11 @@ def root_of(shelf, w, small, graph, row_sums, left, weighs, pairs, fault):
     held, m = len(small.must), len(small.position)
     largest = pair_matrix(graph, shelf.joint, small.position, m, small.label, small.room, pairs, fault)
     hope, adds = np.zeros(held + m), np.zeros(held + m)
-    if not weighs:
+    if not weighs or np.isnan(largest):
         return Root(0.0, 0.0, largest, adds[held:], adds[held:].copy(), pairs, hope)
     zeros, flat, mark = np.zeros((1, 1, pairs.shape[1])), pairs.reshape(-1), 0.0
     for i in range(m):
-        for k in range(held):
+        for k in range(held if len(shelf.joint) else 0):
             hope[held + i] += shelf.joint[small.position[i], small.must[k]]
         if left > 1 and largest > 0.0 and (len(w.lower) or w.places):  # only prices ask for it
             best, mark = best_sum(
@@ -212,12 +212,12 @@ def root_of(shelf, w, small, graph, row_sums, left, weighs, pairs, fault):
     for k in range(held):
         total += adds[k]
         scale += abs(adds[k])
-        for e in range(k):
+        for e in range(k if len(shelf.joint) else 0):
             total += shelf.joint[small.must[k], small.must[e]]
             scale += abs(shelf.joint[small.must[k], small.must[e]])
     for i in range(m):
         hope[held + i] += adds[held + i]
-        for k in range(held):
+        for k in range(held if len(shelf.joint) else 0):
             adds[held + i] += shelf.joint[small.position[i], small.must[k]]
         if adds[held + i] > -np.inf:
             largest_add = max(largest_add, abs(adds[held + i]))

@@ -36,7 +36,7 @@ from exactk.problem.exact.levels import (
 )
 from exactk.problem.exact.pairs import bound_of_rest, come_too_late, drop_full, path_of
 from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, Best, bar_of
-from exactk.problem.exact.setup import count_in, put_back, small_of
+from exactk.problem.exact.setup import count_in, has_bad, put_back, small_of
 from exactk.problem.exact.start import largest, start_with
 from exactk.problem.exact.wants import owed, still_possible, wants_of, wear
 
@@ -305,6 +305,8 @@ def search_brief(
     With `first_only` any card will do, and the weights are not looked at.
     """
     num = np.zeros(1, np.int64)
+    if len(shelf.joint) and has_bad(shelf.joint, must, held, position, m, fault):
+        return 0, 0.0, False
     row_sums, clashing = np.zeros(brief.lower.shape[1], np.int64), np.zeros(brief.worth.shape[1], np.int64)
     small = small_of(group, cap, must, held, position, m, left)
     w = wants_of(brief, b, small, left, row_sums)
@@ -316,6 +318,8 @@ def search_brief(
         return num[0], -np.inf, True
     heap, pairs = first_matrix(m)
     root = root_of(shelf, w, small, graph, row_sums, left, not first_only, pairs, fault)
+    if np.isnan(root.largest):
+        return 0, 0.0, False
     if root.total == -np.inf:  # something held has no place
         return 0, -np.inf, True
     if not root.scale <= LARGEST_SUM:

@@ -14,7 +14,7 @@ from exactk.problem.exact.bits import compiled_inside, compiled_within, seconds
 from exactk.problem.exact.levels import ADDS, OPEN, reaches, row_at, who_is
 from exactk.problem.exact.places import best_order, best_row
 from exactk.problem.exact.ranking import bar_of, offer
-from exactk.problem.exact.setup import TILE, ascend, is_bad, overflows
+from exactk.problem.exact.setup import ascend, overflows
 from exactk.problem.exact.wants import keeps_wants, owed, wear
 
 
@@ -22,7 +22,7 @@ class Shelf(NamedTuple):
     """What the cards of one request are weighed by, in positions."""
 
     node: np.ndarray
-    joint: np.ndarray  # pair weights less what pairs that clash cost each
+    joint: np.ndarray  # pair weights less what pairs that clash cost each; 0 0 where nothing weighs
     clash: np.ndarray
     clash_of: np.ndarray
     eligible: np.ndarray
@@ -54,26 +54,22 @@ def leaf_of(w, left):
 
 
 @compiled_within
-def joint_weights(graph, present, pair, clash, clash_of, worth, once, joint, fault):
-    """Fill `joint` with pair weights, less the price of clashes that cost each; False at a weight that is bad."""
-    N = len(present)
-    for top in range(0, N, TILE):
-        for edge in range(top, N, TILE):
-            for p in range(top, min(top + TILE, N)):
-                for q in range(max(edge, p), min(edge + TILE, N)):
-                    weight = 0.0
-                    if p != q and present[p] and present[q] and graph[p, q]:
-                        if len(pair):
-                            weight = pair[p, q]
-                            if is_bad(pair, p, q):
-                                fault[0], fault[1] = p, q
-                                return False
-                        for c in range(len(clash_of)):
-                            if clash[c, p, q] and not once[clash_of[c]]:
-                                weight -= worth[clash_of[c]]
-                    joint[p, q] = weight
-                    joint[q, p] = weight
-    return True
+def joint_weights(pair, clash, clash_of, worth, once, joint):
+    """Pair weights (0 0: none) less the price of clashes that cost each: `pair` itself where there are none."""
+    priced = False
+    for c in range(len(clash_of)):
+        priced = priced or not once[clash_of[c]]
+    if not priced:
+        return pair
+    N = len(joint)
+    for p in range(N):
+        for q in range(N):
+            joint[p, q] = pair[p, q] if len(pair) else 0.0
+        for c in range(len(clash_of)):
+            price = 0.0 if once[clash_of[c]] else worth[clash_of[c]]
+            for q in range(N):
+                joint[p, q] -= price if clash[c, p, q] else 0.0
+    return joint
 
 
 @compiled_within
@@ -124,7 +120,7 @@ def weigh_card(shelf, w, row_sums, leaf, bar):
         for k in range(K):
             total += shelf.node[leaf.full[k]]
     pairs = 0.0
-    for k in range(K):
+    for k in range(K if len(shelf.joint) else 0):
         for e in range(k):
             pairs += shelf.joint[leaf.full[e], leaf.full[k]]
     total += pairs

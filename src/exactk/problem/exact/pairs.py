@@ -35,7 +35,7 @@ from exactk.problem.exact.levels import (
 from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, Best, bar_of, comes_too_late, offer
 from exactk.problem.exact.setup import (
     count_in,
-    is_bad,
+    has_bad,
     is_full,
     members,
     overflows,
@@ -227,25 +227,19 @@ def sum_of(pairs, first_adds, picks):
 
 
 @compiled_within
-def add_up(node, pair, must, held, position, m, first_adds, fault):
-    """(sum of what must be held, its size), and what every candidate adds to it; (NaN, 0) at a bad pair weight."""
+def add_up(node, pair, must, held, position, m, first_adds):
+    """(sum of what must be held, its size), and what every candidate adds to it."""
     total, scale = 0.0, 0.0
     for k in range(held):
         adds = node[must[k]]
         for e in range(k):
             adds += pair[must[k], must[e]]
-            if is_bad(pair, must[k], must[e]):
-                fault[0], fault[1] = must[k], must[e]
-                return np.nan, 0.0
         total += adds
         scale += abs(adds)
     for i in range(m):
         first_adds[i] = node[position[i]]
         for k in range(held):
             first_adds[i] += pair[position[i], must[k]]
-            if is_bad(pair, position[i], must[k]):
-                fault[0], fault[1] = position[i], must[k]
-                return np.nan, 0.0
     return total, scale
 
 
@@ -260,9 +254,9 @@ def search_pairs(
     """
     num = np.zeros(1, np.int64)
     card, first_adds = np.empty(left, np.int64), np.empty(m)
-    total, scale = add_up(node, pair, must, held, position, m, first_adds, fault)
-    if np.isnan(total) and fault[0] >= 0:
+    if has_bad(pair, must, held, position, m, fault):
         return 0, 0.0, False
+    total, scale = add_up(node, pair, must, held, position, m, first_adds)
     heap, pairs = first_matrix(m if left > 0 else 0)
     small = small_of(group, cap, must, held, position, m, left)
     largest, largest_add = 0.0, 0.0

@@ -217,9 +217,24 @@ def is_bad(pair, p, q):
 
 
 @compiled_within
+def has_bad(pair, must, held, position, m, fault):
+    """Whether a pair weight of what must be held, with each other or a candidate, is bad; it is named in `fault`."""
+    for k in range(held):
+        for x in range(k + m):
+            p = must[x] if x < k else position[x - k]
+            if is_bad(pair, p, must[k]):
+                fault[0], fault[1] = p, must[k]
+                return True
+    return False
+
+
+@compiled_within
 def pair_matrix(graph, pair, position, m, label, room, pairs, fault):
-    """Fill `pairs`; returns the largest size of an entry, or NaN at a bad one, which is then named in `fault`."""
-    largest = 0.0
+    """Fill `pairs` (`pair` 0 0: nothing weighs); returns the largest size of an entry, NaN at a bad one.
+
+    A bad one is named in `fault`.
+    """
+    largest, weighs = 0.0, len(pair) > 0
     for top in range(0, m, TILE):
         for edge in range(top, m, TILE):
             for i in range(top, min(top + TILE, m)):
@@ -228,11 +243,13 @@ def pair_matrix(graph, pair, position, m, label, room, pairs, fault):
                     q = position[j]
                     weight = -np.inf
                     if graph[p, q]:
-                        weight = pair[p, q]
-                        if is_bad(pair, p, q):
-                            fault[0], fault[1] = p, q
-                            return np.nan
-                        largest = max(largest, abs(weight))
+                        weight = 0.0
+                        if weighs:
+                            weight = pair[p, q]
+                            if is_bad(pair, p, q):
+                                fault[0], fault[1] = p, q
+                                return np.nan
+                            largest = max(largest, abs(weight))
                     pairs[i, j] = weight
                     pairs[j, i] = weight
     for i in range(m):
