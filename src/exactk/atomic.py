@@ -67,10 +67,8 @@ def atomic_folder(path: Path | str) -> Iterator[Path]:
         _flush(target.parent)
     except OSError as error:
         raise failed(target, error) from error
-    finally:
-        shutil.rmtree(
-            draft, ignore_errors=True
-        )  # the draft that failed, or the old folder that was swapped out
+    finally:  # the draft that failed, or the old folder that was swapped out
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def failed(path: Path | str, error: Exception) -> DataError:
@@ -158,7 +156,5 @@ def _exchange(first: Path, second: Path) -> bool:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):
         return False
-    done = rename(
-        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), ctypes.c_uint(_RENAME_EXCHANGE)
-    )
-    return bool(done == 0)
+    paths = (_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second))
+    return bool(rename(*paths, ctypes.c_uint(_RENAME_EXCHANGE)) == 0)

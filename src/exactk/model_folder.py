@@ -46,9 +46,7 @@ class TrainedModel:
     calibration: Calibration
     history: tuple[Figures, ...]
     split: SplitRecord | None = None  # of the log it was trained on, so that judging it uses the same
-    counts: RollingCounts | None = (
-        None  # as they stood when training and validation ended, where the model reads any
-    )
+    counts: RollingCounts | None = None  # as training and validation left them, where the model reads any
 
     @cached_property
     def builder(self) -> RequestBuilder:

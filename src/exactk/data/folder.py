@@ -46,11 +46,10 @@ class ItemRules:
     def _columns(self) -> dict[str, np.ndarray]:
         wanted = sorted({"item_id", *self.constraints.fields})
         held = pq.read_schema(self.items_file).names
-        for name in wanted:
-            if name not in held:
-                raise DataError(
-                    f"{self.items_file}: the constraint reads column '{name}', which is not there"
-                )
+        if missing := [name for name in wanted if name not in held]:
+            raise DataError(
+                f"{self.items_file}: the constraint reads column '{missing[0]}', which is not there"
+            )
         table = pq.read_table(self.items_file, columns=wanted)
         return {name: _as_rules_read(table[name]) for name in wanted}
 
@@ -190,9 +189,8 @@ class Folder:
         columns = dict(zip(held.number_names, held.numbers[own].T, strict=True))
         columns |= dict(zip(self.names.rolling, index.rolling[own].T, strict=True))
         for f, name in enumerate(held.category_names):
-            columns[name] = pa.array([None, *held.values[name]], pa.string()).take(
-                pa.array(held.categories[own, f])
-            )
+            known = pa.array([None, *held.values[name]], pa.string())
+            columns[name] = known.take(pa.array(held.categories[own, f]))
         for name, values in columns.items():
             flat = values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))
             impressions = impressions.append_column(name, lists_of(sizes, flat))

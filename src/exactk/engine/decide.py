@@ -183,9 +183,8 @@ def card_value_of(
 def guided_by(policy: Weights, value: Weights | None) -> bool:
     """Whether a policy's guide is this very value."""
     guide = part_of(policy, "guide.value")
-    return (
-        bool(guide) and value is not None and all(np.array_equal(guide[name], value[name]) for name in guide)
-    )
+    same = value is not None and all(np.array_equal(guide[name], value[name]) for name in guide)
+    return bool(guide) and same
 
 
 def searched(
@@ -193,9 +192,8 @@ def searched(
 ) -> Decision:
     """The best cards under these values."""
     found = cliques.best(requests, values.node, values.pair, seconds, cores)
-    return Decision(
-        found.card, found.weight + values.bias, found.bound + values.bias, found.optimal, found.found
-    )
+    logit, bound = found.weight + values.bias, found.bound + values.bias
+    return Decision(found.card, logit, bound, found.optimal, found.found)
 
 
 def cards_of(decision: Decision, batch: Batch) -> Int[np.ndarray, "B K"]:

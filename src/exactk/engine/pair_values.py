@@ -197,17 +197,9 @@ class CompiledPairValues:
         places = places_of(self.sizes, N)
         features = self.vectors[0].features(batch)
         unknown = values_each(
-            self.sizes,
-            places,
-            self._scratch.of(places, places.end),
-            self._weights,
-            self._tables,
-            (features.user[:, None], features.item),
-            (plain(batch.user), plain(batch.item)),
-            values.bias,
-            values.node,
-            values.pair,
-        )
+            self.sizes, places, self._scratch.of(places, places.end), self._weights, self._tables,
+            (features.user[:, None], features.item), (plain(batch.user), plain(batch.item)), *values,
+        )  # fmt: skip
         if unknown >= 0:
             raise unknown_id(unknown, self.vectors[0])
         return values

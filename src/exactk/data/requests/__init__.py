@@ -156,18 +156,14 @@ class RequestTable(Sequence[Request]):
     @property
     def request_ids(self) -> list[Any]:
         """What the requests are called; by their place in the table where they have no names."""
-        if "request_id" not in self.table.column_names:
-            return list(range(len(self)))
-        named: list[Any] = self.table["request_id"].to_pylist()
-        return named
+        named = "request_id" in self.table.column_names
+        return list(self.table["request_id"].to_pylist() if named else range(len(self)))
 
     @property
     def users(self) -> list[Any]:
         """Who asks, None where nobody says."""
-        held: list[Any] = (
-            self.table["user_id"].to_pylist() if "user_id" in self.table.column_names else [None] * len(self)
-        )
-        return held
+        named = "user_id" in self.table.column_names
+        return list(self.table["user_id"].to_pylist() if named else [None] * len(self))
 
     @cached_property
     def counts(self) -> Int64[np.ndarray, "B"]:

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Float32, Int64
 
 from exactk.data.dataset import Dataset
 from exactk.data.sources import Progress, download, unpack
@@ -259,7 +259,10 @@ def build_movielens(
     with DatasetWriter(out, meta) as writer:
         writer.write_items(ratings.movies)
         writer.write_users(ratings.people)
-        writer.write_extra("ratings.parquet", _rating_table(ratings, trained))
+        kept = {"user_id": ratings.user, "item_id": ratings.item, "rating": ratings.stars}
+        kept["timestamp"] = ratings.timestamp
+        graded = pa.table({name: values[trained] for name, values in kept.items()})
+        writer.write_extra("ratings.parquet", graded)
         for name, draft in zip(SPLITS, drafts, strict=True):
             for table in _impressions(ratings, draft, K, name, rng):
                 writer.write_impressions(table)
@@ -314,7 +317,6 @@ def _impressions(
         negative = rng.permuted(items[:, 1:], axis=1)[:, :K]
         cards = np.stack([positive, negative], axis=1).reshape(2 * Q, K)
         clicked = np.tile([True, False], Q)
-        when = np.repeat(ratings.timestamp[some[:, 0]], 2)
         yield pa.table(
             {
                 "request_id": [f"{name}-{first + q}" for q in range(Q) for _ in range(2)],
@@ -323,18 +325,7 @@ def _impressions(
                 "card": as_lists(cards),
                 "clicked": clicked,
                 "clicked_item": pa.array(np.repeat(items[:, 0], 2), mask=~clicked),
-                "timestamp": when,
+                "timestamp": np.repeat(ratings.timestamp[some[:, 0]], 2),
                 "split": [name] * (2 * Q),
             }
         )
-
-
-def _rating_table(ratings: Ratings, chosen: Bool[np.ndarray, "R"]) -> pa.Table:
-    return pa.table(
-        {
-            "user_id": ratings.user[chosen],
-            "item_id": ratings.item[chosen],
-            "rating": ratings.stars[chosen],
-            "timestamp": ratings.timestamp[chosen],
-        }
-    )

@@ -203,7 +203,9 @@ def _goods_chunk(seed: int, shared: Geometry, number: int, start: int, stop: int
     num_families = int(family[-1]) + 1
 
     category = rng.integers(len(CATEGORIES), size=num_families, dtype=np.int8)
-    theme = _themes(rng, category)
+    ladder = np.cumsum(theme_weights(), axis=1)[category]
+    drawn = (rng.random(num_families)[:, None] > ladder).sum(axis=1)
+    theme = np.where(drawn >= len(THEMES), -1, drawn).astype(np.int8)
     brand = rng.integers(NUM_BRANDS, size=num_families, dtype=np.int32)
     tier = shared.brand_tier[brand]
     price = 0.6 * tier + 0.8 * rng.standard_normal(num_families)
@@ -234,12 +236,6 @@ def theme_weights() -> Float64[np.ndarray, "C T1"]:
     weight = np.array([[6.0 if c in _AT_HOME[t] else 1.0 for t in THEMES] for c in CATEGORIES])
     weight *= (1 - UNTHEMED) / weight.sum(axis=1, keepdims=True)
     return np.concatenate([weight, np.full((len(CATEGORIES), 1), UNTHEMED)], axis=1)
-
-
-def _themes(rng: np.random.Generator, category: np.ndarray) -> np.ndarray:
-    ladder = np.cumsum(theme_weights(), axis=1)[category]
-    drawn = (rng.random(len(category))[:, None] > ladder).sum(axis=1)
-    return np.where(drawn >= len(THEMES), -1, drawn).astype(np.int8)
 
 
 def shelves(items: Goods) -> Shelves:

@@ -190,6 +190,8 @@ def item_features(
     conversion = 0.05 * np.exp(0.3 * quality - 0.2 * price)
     category = items.category[rows]
     theme = np.where(items.theme[rows] < 0, len(THEMES), items.theme[rows])
+    # What people say of each brand.
+    reputation = shared.brand_tier + 0.2 * stream(seed, "reputation").standard_normal(NUM_BRANDS)
     columns = [
         _windowed(rng, traffic, click_rate, conversion, np.exp(3.5 + 0.8 * price)),
         _shares(rng, category, len(CATEGORIES)),
@@ -197,7 +199,7 @@ def item_features(
         items.style[rows] + STYLE_NOISE * rng.standard_normal((num, TASTE_SIZE)),
         price[:, None],
         (quality + RATING_NOISE * rng.standard_normal(num))[:, None],
-        _reputation(shared, seed)[items.brand[rows]][:, None],
+        reputation[items.brand[rows]][:, None],
         np.log1p(rng.poisson(0.1 * traffic))[:, None],
         np.log1p(rng.poisson(14 * traffic * click_rate))[:, None],
         (0.08 * np.exp(-0.3 * quality + 0.2 * rng.standard_normal(num)))[:, None],
@@ -262,8 +264,3 @@ def _shares(rng: np.random.Generator, own: np.ndarray, num_groups: int) -> Float
     spread *= (1 - OWN_SHARE) / spread.sum(axis=1, keepdims=True)
     spread[np.arange(len(own)), own] += OWN_SHARE
     return np.asarray(spread)
-
-
-def _reputation(shared: Geometry, seed: int) -> Float64[np.ndarray, "R"]:
-    """What people say of each brand."""
-    return np.asarray(shared.brand_tier + 0.2 * stream(seed, "reputation").standard_normal(NUM_BRANDS))

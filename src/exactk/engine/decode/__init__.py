@@ -151,11 +151,7 @@ class CompiledDecoder:
         self._sizes = sizes_of(config, self.vectors)
         self._tables = (self.vectors.users, self.vectors.items)
         self._weights = packed(
-            [
-                *_input_weights(weights, self._sizes),
-                *_encoder_weights(weights, self._sizes),
-                *_pointer_weights(weights, self._sizes),
-            ]
+            _encoder_weights(weights, self._sizes) + _pointer_weights(weights, self._sizes)
         )
         self._named = weights
         self._scratch = Scratch()
@@ -195,15 +191,9 @@ class CompiledDecoder:
         places, counter = places_of(self._sizes, N), np.zeros(1, np.int64)
         asked, answer = np.empty((2, B, N), np.bool_)
         given = (
-            self._weights,
-            self._tables,
-            *self._given(batch, values),
-            plain_arrays(requests),
-            asked,
-            answer,
-            cards,
+            self._weights, self._tables, *self._given(batch, values), plain_arrays(requests), asked, answer, cards,
             status,
-        )
+        )  # fmt: skip
         shared(
             min(self.threads, B // GRAIN),
             lambda _: decode_each(counter, self._sizes, places, self._scratch.of(places, places.end), *given),
@@ -248,12 +238,8 @@ class CompiledDecoder:
         features = self.vectors.features(batch)
         affinity = np.zeros((len(batch), 0), np.float32) if self._affinity is None else self._affinity(batch)
         gains = no_gains(batch) if self._guide is None else self._guide.gains(batch, values)
-        return (
-            (features.user[:, None], features.item),
-            (plain(batch.user), plain(batch.item)),
-            affinity,
-            gains,
-        )
+        ids = (plain(batch.user), plain(batch.item))
+        return (features.user[:, None], features.item), ids, affinity, gains
 
 
 def sizes_of(config: PolicyConfig, vectors: NumpyVectors) -> Sizes:
@@ -309,20 +295,16 @@ def places_of(sizes: Sizes, num_candidates: int) -> Places:
     return Places(**places, end=end)
 
 
-def _input_weights(policy: Weights, sizes: Sizes) -> list[np.ndarray]:
-    D = sizes.width
-    return [
+def _encoder_weights(policy: Weights, sizes: Sizes) -> list[np.ndarray]:
+    D, F, H = sizes.width, sizes.feed_forward_size, sizes.heads * sizes.head_size
+    encoder = part_of(policy, "encoder")
+    parts = [
         padded_row(np.ones(sizes.true_width, np.float32), D),
         padded(policy["inputs.item_weight.weight"], sizes.item_size, D),
         padded(policy["inputs.user_weight.weight"], sizes.user_size, D),
         padded_row(policy["inputs.item_weight.bias"], D),
+        *padded_linear(encoder, "embed", D, D),
     ]
-
-
-def _encoder_weights(policy: Weights, sizes: Sizes) -> list[np.ndarray]:
-    D, F, H = sizes.width, sizes.feed_forward_size, sizes.heads * sizes.head_size
-    encoder = part_of(policy, "encoder")
-    parts = padded_linear(encoder, "embed", D, D)
     for number in range(sizes.layers):
         layer = part_of(encoder, f"layers.{number}")
         project = in_groups(layer["attention.project.weight"].T, sizes.parts * sizes.heads, sizes.head_size)
