@@ -111,6 +111,17 @@ def test_minimum_distance_measures_a_right_triangle() -> None:
     assert verdict(MinimumDistance("at", 5.0001), columns(at=far_from_home)) == []
 
 
+def test_vectors_whose_squares_no_number_holds_are_refused() -> None:
+    """Their distance was inf - inf, and so under every minimum; a minimum of 1e308 ended with a raw OverflowError."""
+    ends = np.array([[[1e200, 0.0], [-1e200, 0.0]]])
+    with pytest.raises(InputError, match=r"at most 1e150 in \"at\", but .* has 1e\+200"):
+        verdict(MinimumDistance("at", 1), columns(at=ends))
+    assert verdict(MinimumDistance("at", 1e149), columns(at=ends / 1e60)) == []
+    assert verdict(MinimumDistance("at", 1e139), columns(at=ends / 1e60)) == [(0, 1)]
+    with pytest.raises(ConfigError, match=r"between 0 and 1e\+150, got 1e\+308"):
+        MinimumDistance("at", 1e308)
+
+
 def test_cosine_distance_ignores_length() -> None:
     rays = np.array([[[1.0, 0.0], [5.0, 0.0], [0.0, 2.0], [-3.0, 0.0]]])  # 0, 90, 180 degrees
     assert verdict(MinimumDistance("ray", 1, metric="cosine"), columns(ray=rays)) == [

@@ -105,6 +105,7 @@ class Number(NamedTuple):
     deadline: float
     is_patient: bool = False
     group: str = ""
+    so_far: Sequence[int] | None = None
 
 
 def number(n: int, seconds: float = 30.0, is_patient: bool = False, group: str = "") -> Number:

@@ -60,6 +60,7 @@ class Work(NamedTuple):
     work: Callable[[], Any]
     deadline: float
     is_patient: bool
+    so_far: list[Any] | None = None
     group: None = None
 
 

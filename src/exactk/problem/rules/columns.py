@@ -27,6 +27,7 @@ MISSING_CHOICES = ("error", "allow", "forbid")
 DIGITS = 17  # of the largest sum that is kept exact: what float64 can tell apart
 # Below this every whole number times a power of ten up to 10^22 reads back as it was written.
 WHOLE = 10.0**15
+LARGEST_COORDINATE = 1e150  # of a vector: float64 still holds its square
 
 # The types of a rule's settings. At run time rules check these themselves and answer in words for people.
 if TYPE_CHECKING:
@@ -222,6 +223,13 @@ class RuleColumn(NamedTuple):
         if endless.any():
             b, position = np.argwhere(endless)[0].tolist()
             raise self._not_a_number(np.inf, b, position)
+        too_large = (np.abs(dense) > LARGEST_COORDINATE).any(2) & present
+        if too_large.any():
+            b, position = np.argwhere(too_large)[0].tolist()
+            where = f"{self.label(b, position)} has {np.nanmax(np.abs(dense[b, position])):g}"
+            raise RequestError(
+                b, f'rule "{self.rule}" needs numbers of at most 1e150 in "{self.field}", but {where}'
+            )
         return dense
 
     def _stacked(self, present: Mask) -> Float64[np.ndarray, "B N F"]:

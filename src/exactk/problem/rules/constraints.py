@@ -16,6 +16,7 @@ from jaxtyping import Int32
 from exactk.errors import ConfigError
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.rules.columns import (
+    LARGEST_COORDINATE,
     MISSING_CHOICES,
     TITLE_METRICS,
     VECTOR_METRICS,
@@ -200,7 +201,7 @@ class MinimumDistance(FieldRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_choice("metric", VECTOR_METRICS)
-        self._check_minimum(self.minimum, most=2 if self.metric == "cosine" else math.inf)
+        self._check_minimum(self.minimum, most=2 if self.metric == "cosine" else LARGEST_COORDINATE)
 
     @property
     def name(self) -> str:
@@ -234,7 +235,7 @@ class MinimumDistance(FieldRule):
             near = np.abs(squared - least) <= 8 * unit * (vector.shape[2] + 4) * (scale + least)
             b, i, j = np.nonzero(near)
             squared[b, i, j] = np.sum((vector[b, i + rows.start] - vector[b, j]) ** 2, axis=1)
-            far[:, rows] = squared >= least - 8 * unit * (np.sqrt(least * scale) + least)
+            far[:, rows] = squared >= least - 8 * unit * (math.sqrt(least) * np.sqrt(scale) + least)
         return settle_missing(far, lacking, self.missing)
 
 

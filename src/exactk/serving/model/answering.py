@@ -38,6 +38,7 @@ class Question(NamedTuple):
     explain: bool
     deadline: float
     is_patient: bool = False
+    so_far: list[Answer] | None = None  # what is answered where the reasons take too long
 
     @property
     def unread(self) -> list[str]:
@@ -149,23 +150,25 @@ class Answerer:
             for row, b in enumerate(rows):
                 calibration = loaded.recommender.fitted.calibration
                 card = card_of(asked.requests[b], decoded.decision, row, calibration, asked.relaxed[b])
-                unfinished: tuple[str, ...] = ()
-                if questions[b].explain:
-                    until = Deadline(questions[b].deadline).part(EXPLAIN_SHARE)
-                    said = why_not(asked, b, card, loaded.recommender.decider.value, calibration, until)
-                    card = replace(card, reasons=said)
-                    unfinished = ("reasons",) if until.passed else ()
                 sure = float(decoded.propensity[row])
                 method = decoded.methods[row]
-                answers[b] = Answer(
+                answer = Answer(
                     card=card,
                     propensity=None if math.isnan(sure) else sure,
                     method=method,
                     fallback=rung != RUNGS[0] or method == RUNGS[-1],
                     version=loaded.version,
-                    unfinished=unfinished,
                     counted=_counted(loaded, asked.batch, b, len(asked.requests[b].candidates)),
                 )
+                if questions[b].explain:
+                    unexplained = answer._replace(unfinished=("reasons",))
+                    if (so_far := questions[b].so_far) is not None:
+                        so_far.append(unexplained)
+                    until = Deadline(questions[b].deadline).part(EXPLAIN_SHARE)
+                    said = why_not(asked, b, card, loaded.recommender.decider.value, calibration, until)
+                    held = unexplained if until.passed else answer
+                    answer = held._replace(card=replace(card, reasons=said))
+                answers[b] = answer
             ladder.took(rung, perf_counter() - started)
         return [each for each in answers if each is not None]
 

@@ -50,6 +50,10 @@ class Timed(Protocol):
         """Whether it asks for more time than is usual."""
 
     @property
+    def so_far(self) -> Sequence[Any] | None:
+        """Answers found on the way to the whole one: the last of them is given where time runs out."""
+
+    @property
     def group(self) -> Hashable:
         """Questions of one group may share a batch in a thread: what is slow in one must not delay another kind."""
 
@@ -217,7 +221,9 @@ class Batcher(Generic[Q, A]):
         """The time of a question is over."""
         if waiting.future.done():
             return
-        if waiting.started:
+        if so_far := waiting.question.so_far:
+            waiting.future.set_result(so_far[-1])
+        elif waiting.started:
             waiting.future.set_exception(UnfinishedError())
         else:
             waiting.future.set_exception(

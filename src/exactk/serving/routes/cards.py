@@ -104,6 +104,7 @@ def _question(service: Service, asked: CardRequest, clock: Clock) -> Question:
         explain=asked.explain,
         deadline=deadline,
         is_patient=is_patient,
+        so_far=[] if asked.explain else None,
     )
 
 
