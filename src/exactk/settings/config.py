@@ -217,7 +217,7 @@ class CardValueConfig(Section):
     hidden_share: float = setting(
         0.3, "share of ids and categories that is hidden in training", least=0, most=0.9
     )
-    members: int = setting(3, "networks trained from different starts, averaged", least=1)
+    members: int = setting(2, "networks trained from different starts, averaged", least=1)
     dropout: float = setting(
         0.15, "share of the hidden layers that is dropped in training", least=0, most=0.9
     )

@@ -234,7 +234,7 @@ def goals_of(rows: list[dict[str, Any]]) -> list[Goal]:
         name = f"ms a card by pair value and exact search, N=50, K={K}"
         goals.append(Goal(name, row("pair value, exact search", 50, K)["ms_p50"], most, "most"))
     by_columns = {
-        r["batch"]: r["ms_p50"] for r in rows if (r["N"], r["engine"]) == (50, "card value, 3 members")
+        r["batch"]: r["ms_p50"] for r in rows if (r["N"], r["engine"]) == (50, "card value, 2 members")
     }
     goals.append(Goal("ms a card by the card value, N=50, K=4, alone", by_columns[1], 0.3, "most"))
     goals.append(Goal("the same in batches of 32", by_columns[32], 0.1, "most"))

@@ -27,7 +27,7 @@ SIZES = InputSizes(
     num_users=10, num_items=10, candidate_numbers=9, context_categories=(4, 56, 2000), placed=True, shown="list",
     items_recur=False, users_recur=False,
 )  # fmt: skip
-CASES = ((25, 1, 3), (50, 1, 3), (50, 1, 1), (50, 32, 3))  # N, batch, members
+CASES = ((25, 1, 2), (50, 1, 2), (50, 1, 1), (50, 32, 2))  # N, batch, members
 K = 4
 WITHIN = 1e-3  # of a card's value: sums of float32 in another order
 

@@ -48,6 +48,17 @@ def train_cuda_table(document: dict[str, Any]) -> str:
     ))  # fmt: skip
 
 
+def planted_lists_table(document: dict[str, Any]) -> str:
+    """The default on a million lists whose truth is known."""
+    head = "batch | >learning rate | >seconds | >lists/s | >loss | >of the truth | >clicked on the card | >of the truth"
+    return table(head, (
+        f"{row['batch']} | {row['learning_rate']} | {row['seconds']:.0f} | {row['requests_per_second']:,.0f} | "
+        f"{row['loss']:.4f} | {row['truth_loss']:.4f} | "
+        f"{row['clicked_on_card']:.4f} | {row['truth_clicked_on_card']:.4f}"
+        for row in document["rows"] if "truth_loss" in row
+    ))  # fmt: skip
+
+
 def growth_table(document: dict[str, Any]) -> str:
     """The ends of each growth curve."""
     curves: dict[tuple[str, str], list[dict[str, Any]]] = {}

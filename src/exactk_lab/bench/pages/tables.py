@@ -230,7 +230,8 @@ TABLES: dict[str, Callable[..., str]] = {
     for made in (
         exact_table, full_comparison, overview, strength_table, trust_table, evaluate_table, seeds_table, bundles_table,
         lists_table, briefs_table, gaps_table, root_table, speed_tables.goal_table, speed_tables.decode_table,
-        speed_tables.train_table, speed_tables.train_cuda_table, speed_tables.growth_table, speed_tables.serve_table,
+        speed_tables.train_table, speed_tables.train_cuda_table, speed_tables.planted_lists_table,
+        speed_tables.growth_table, speed_tables.serve_table,
         speed_tables.soak_table, speed_tables.data_table, speed_tables.doors_table, speed_tables.mixed_load_table,
         speed_tables.ties_table, speed_tables.memory_table,
     )
