@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
+from inspect import unwrap
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from card_logs import random_impressions, random_log, write_log
 from exactk.data import Dataset
-from exactk.data.split import Method, epoch_order, in_batches
+from exactk.data.split import Method, _by_time, epoch_order, in_batches
 from exactk.errors import DataError, InputError
 
 
@@ -83,6 +84,14 @@ def test_datetimes_serve_as_cutoffs(tmp_path: Path) -> None:
     east = timezone(timedelta(hours=9))  # 9 o'clock there is midnight of what the log tells
     cutoffs = (datetime(2024, 5, 4, 9, tzinfo=east), datetime(2024, 5, 9, 9, tzinfo=east))
     assert [len(part) for part in dataset.split("time", cutoffs=cutoffs)] == [3, 5, 1]
+
+
+@pytest.mark.parametrize(
+    "cutoffs", [("2024-05-04", "2024-05-09"), (2000,), (2000.5, 3000), (date(2024, 5, 4),) * 2]
+)
+def test_cutoffs_of_another_kind_are_refused(dataset: Dataset, cutoffs: Any) -> None:
+    with pytest.raises(InputError, match="cutoffs must be two whole numbers or datetimes"):
+        unwrap(_by_time)(dataset.folder.index, dataset.rows, 0.1, 0.1, cutoffs)
 
 
 def test_cutoffs_that_would_part_nothing_are_refused(dataset: Dataset) -> None:

@@ -247,6 +247,16 @@ def test_only_a_world_s_dataset_has_a_truth(log: Dataset, tmp_path: Path) -> Non
         pass
     with pytest.raises(DataError, match="recipe 0"):
         World.of(Dataset.open(tmp_path / "old"))
+    for damage in ({"config": 5}, {"config": {"users": "x"}}, {"bias": "x"}, {"bias": None}):
+        with DatasetWriter(tmp_path / "damaged", Meta(provenance=dict(log.meta.provenance) | damage)):
+            pass
+        with pytest.raises(DataError, match=r"meta\.json is damaged: provenance"):
+            World.of(Dataset.open(tmp_path / "damaged"))
+
+
+def test_fewer_than_no_workers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="workers must be at least 1, got -1"):
+        world(tmp_path / "log", workers=-1, users=3, items=24, impressions=2, k=2, n=12)
 
 
 def test_unknown_ids_are_named(truth: World) -> None:

@@ -6,7 +6,7 @@ found again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -108,6 +108,9 @@ def _by_time(index: Index, rows: Rows, valid: float, test: float, cutoffs: Cutof
         shares = [1 - valid - test, 1 - test]
         first_valid, first_test = np.quantile(moments, shares, method="higher") if len(moments) else (0, 0)
     else:
+        given: Sequence[object] = cutoffs
+        if len(given) != 2 or not all(isinstance(moment, int | np.integer | datetime) for moment in given):
+            raise InputError(f"cutoffs must be two whole numbers or datetimes, got {cutoffs!r:.80}")
         first_valid, first_test = _moment(cutoffs[0]), _moment(cutoffs[1])
         if first_valid > first_test:
             raise InputError(f"cutoffs must rise: {cutoffs[0]} is after {cutoffs[1]}")

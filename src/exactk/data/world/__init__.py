@@ -81,7 +81,10 @@ class World:
                 f"{dataset.path} is of world recipe {provenance.get('version')}, this version knows recipe {VERSION}; "
                 "build it again"
             )
-        return _rebuilt(WorldConfig.from_dict(provenance["config"]), float(provenance["bias"]))
+        try:
+            return _rebuilt(WorldConfig.from_dict(provenance["config"]), float(provenance["bias"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{dataset.path / 'meta.json'} is damaged: provenance: {error}") from error
 
     @cached_property
     def people(self) -> People:

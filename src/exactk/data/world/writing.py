@@ -36,6 +36,7 @@ from exactk.data.world.recipe import (
 from exactk.data.world.titles import as_strings, brand_names
 from exactk.data.world.truth import card_logits, choice_probabilities, sigmoid
 from exactk.data.writer import DatasetWriter
+from exactk.errors import InputError
 from exactk.problem.rules.constraints import Constraints, TitleDistance
 
 REQUESTS_AT_ONCE = 1 << 12
@@ -60,6 +61,8 @@ def write(
         provenance={"source": "world", "version": VERSION, "config": config.to_dict(), "bias": bias},
     )
     num_workers = workers or min(4, os.cpu_count() or 1)
+    if num_workers < 0:
+        raise InputError(f"workers must be at least 1, got {workers}")
     with DatasetWriter(path, meta) as writer, ThreadPoolExecutor(num_workers) as pool:
         for table in _in_order(pool, num_workers, partial(_users, config, shop), chunks(config.users)):
             writer.write_users(table)
