@@ -15,7 +15,7 @@ from exactk.data.columns.codes import hashed_rows
 from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
 from exactk.data.logs.frame import build_frame
-from exactk.errors import DataError
+from exactk.errors import DataError, InputError
 from exactk.learning.optimiser import Optimiser, with_sparse_gradients
 from exactk.recommender import Recommender
 from exactk.scale.building import Reading, build_parts
@@ -53,6 +53,12 @@ def in_files(folder: Path, table: pa.Table, files: int = 4) -> Path:
 
 def reading(place: Path, **options: Any) -> Reading:
     return Reading(str(place / ".reading"), **options)
+
+
+def test_a_dataset_is_not_made_in_the_folder_that_is_read(tmp_path: Path) -> None:
+    folder = in_files(tmp_path / "in", log(12))
+    with pytest.raises(InputError, match="is in the folder that is read"):
+        build_parts(folder / "data", folder, reading(tmp_path))
 
 
 def test_files_of_a_folder_become_the_dataset_that_one_file_becomes(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from exactk.data.requests import Request
-from exactk.errors import ConfigError, DataError, MissingExtraError
+from exactk.errors import ConfigError, DataError, InputError, MissingExtraError
 from exactk.problem.solving import Card
 from exactk.recommender import Recommender
 from exactk.scale.cluster import Placement
@@ -124,12 +124,23 @@ def test_going_on_with_another_model_or_other_files_is_refused(pair_model: Path,
     with pytest.raises(ConfigError, match="its k was None, now it is 2"):
         score(ScoringJob(str(pair_model), str(out), k=2), source)
     pq.write_table(pa.Table.from_pylist(made_requests(num=31)), source / "requests-0.parquet")
-    with pytest.raises(ConfigError, match="its files was"):
+    with pytest.raises(ConfigError, match="the files it was made from have changed since"):
         score(ScoringJob(str(pair_model), str(out)), source)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(DataError, match="holds no plan.json"):
         score(ScoringJob(str(pair_model), str(tmp_path / "other")), source)
+
+
+def test_cards_have_a_folder_of_their_own(pair_model: Path, tmp_path: Path) -> None:
+    """In the folder that is read they would be read by the next call, so that nothing could be resumed."""
+    source = written(tmp_path / "in", made_requests(num=30), files=1)
+    for out in (source, source / "cards", source / "deep" / ".." / "cards"):
+        with pytest.raises(InputError, match="is in the folder that is read"):
+            score(ScoringJob(str(pair_model), str(out)), source)
+    with pytest.raises(DataError, match="is no folder, and will not be overwritten"):
+        score(ScoringJob(str(pair_model), str(source / "requests-0.parquet")), source / "requests-0.parquet")
+    assert [file.name for file in source.iterdir()] == ["requests-0.parquet"]
 
 
 def test_a_call_that_failed_before_anything_was_made_may_be_mended(pair_model: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from exactk.data.logs.files import tables_of
 from exactk.data.logs.frame import Beside, Rules, sensible_impressions, write_frame
 from exactk.errors import DataError
 from exactk.scale.cluster import HERE, Placement, Work, placed
-from exactk.scale.plan import JobPart, Plan, facts_in, files_of, fingerprint, finished_parquet
+from exactk.scale.plan import JobPart, Plan, facts_in, files_of, fingerprint, finished_parquet, refuse_inside
 
 # Rows of a file that has no request ids of its own are numbered from here on, times its number.
 SPACING = 1 << 32
@@ -56,6 +56,7 @@ def build_parts(
 
     The rows of one request must stand in one file.
     """
+    refuse_inside(out, source)
     files = files_of(source)
     items, users = entities.pop("items", None), entities.pop("users", None)
     ends = _usable_ends(files, reading)

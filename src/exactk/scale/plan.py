@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exactk.atomic import atomic_file, write_text
+from exactk.atomic import atomic_file, check_place, write_text
 from exactk.data.logs.files import ENDINGS, KNOWN_ENDINGS, LINES, ending_of, open_text
-from exactk.errors import ConfigError, DataError
+from exactk.errors import ConfigError, DataError, InputError
 
 PLAN = "plan.json"
 
@@ -55,6 +55,7 @@ class Plan:
 
     def kept_in(self, folder: Path) -> Plan:
         """This plan, noted in the folder; or an error where the folder holds the work of another."""
+        check_place(folder, "folder", folder.is_dir())
         path = folder / PLAN
         if path.is_file():
             try:
@@ -82,14 +83,14 @@ class Plan:
 
 
 def _refuse_other(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    for name in sorted({*before.get("about", {}), *now["about"]}):
+    for name in sorted({*before.get("about", {}), *now["about"]} - {"files"}):
         was, is_now = before.get("about", {}).get(name), now["about"].get(name)
         if was != is_now:
             raise ConfigError(
                 f"{folder} holds the work of another job: its {name} was {was!r}, now it is {is_now!r}; "
                 "resume with the same, or choose another folder"
             )
-    if before.get("parts") != now["parts"]:
+    if before != now:
         raise ConfigError(f"{folder} cannot be resumed: the files it was made from have changed since")
 
 
@@ -107,6 +108,12 @@ def files_of(source: Path) -> tuple[Path, ...]:
     if not files:
         raise DataError(f"{source} holds no file of a known ending: {KNOWN_ENDINGS}")
     return tuple(files)
+
+
+def refuse_inside(out: Path, source: Path) -> None:
+    """What is made among the files that are read would be read by the next call."""
+    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+        raise InputError(f"{out} is in the folder that is read ({source}); choose a folder outside of it")
 
 
 def parts_of(files: Sequence[Path], rows: int) -> tuple[JobPart, ...]:

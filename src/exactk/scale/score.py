@@ -37,6 +37,7 @@ from exactk.scale.plan import (
     fingerprint,
     finished_parquet,
     parts_of,
+    refuse_inside,
 )
 from exactk.scale.reading import AT_ONCE, DamagedPartError, PartReader, ReadRequests
 
@@ -343,6 +344,7 @@ def planned(job: ScoringJob, source: Path, rows: int) -> Plan:
     described = Path(job.model) / "config.json"
     if not described.is_file():
         raise DataError(f"{job.model} is not a model folder: it has no config.json")
+    refuse_inside(Path(job.out), source)
     inner = source / "impressions.parquet"
     files = (inner,) if (source / "meta.json").is_file() and inner.is_file() else files_of(source)
     about = {
