@@ -178,6 +178,35 @@ def test_the_verdict_warns_of_a_leak() -> None:
     assert "No off-policy estimate: no propensity recorded" in said
 
 
+def test_the_verdict_says_which_rows_are_one_and_which_holds_what_is_asked_for() -> None:
+    chance, other = scores(0.2, 1), scores(0.5, 2)
+    entries = [
+        Entry("random", "random", "rival", (chance,), 0.0),
+        Entry(
+            "popularity", "popularity greedy", "rival", (replace(chance, cards=chance.cards[:, ::-1]),), 0.0
+        ),
+        Entry("popularity", "popularity exact", "rival", (chance,), 0.0),
+        Entry("als", "ALS greedy", "rival", (chance,), 0.0),
+        *(Entry(name, name, "rival", (other,), 0.0) for name in ("mf", "bpr")),
+        Entry("logged-policy", "logged policy", "probe", (scores(1.0, 3),), 0.0),
+    ]
+    said = " ".join(verdict(table(entries, with_truth=False)))
+    assert "popularity, als and random; nothing they read told these candidates apart." in said
+    assert "The same cards in every request: mf, bpr." in said
+    assert "a probe, no rival" in said
+
+
+def test_methods_left_out_for_one_reason_are_named_together() -> None:
+    missing = [Entry(name, name, "rival", reason="no column `score`.") for name in ("a", "b")]
+    found = table([Entry("random", "random", "rival", (scores(0.2),), 0.0), *missing])
+    assert "Not in the table: a, b (no column `score`)." in verdict(found)
+
+
+def test_a_comparison_shows_its_table_wherever_it_is_shown() -> None:
+    found = table([Entry("a", "a", "rival", (scores(0.5),), 1.0)])
+    assert repr(found) == str(found) == markdown(found)
+
+
 def test_markdown_has_a_line_per_method_and_leaves_out_what_nobody_knows() -> None:
     found = table(
         [Entry("a", "a", "rival", (scores(0.5),), 1.0), Entry("b", "b", "ours", (scores(0.4),), 1.0)]
@@ -323,7 +352,7 @@ def test_a_failing_method_is_listed_with_its_reason_and_loses_nobody(log: Datase
     methods = ["random", "compare_methods:fit_lacking", "compare_methods:fit_crashing"]
     found = compare(log, methods, out=tmp_path / "out", budget=TINY, jobs=2, tell=told.append)
     assert [row.way for row in found.rows] == ["random"]
-    assert "needs 'unobtainium'" in found.skipped["compare_methods:fit_lacking"]
+    assert found.skipped["compare_methods:fit_lacking"].startswith("this rival needs 'unobtainium'")
     assert found.skipped["compare_methods:fit_crashing"] == "exit 9: out of luck"
     assert any("random-seed0 done" in line for line in told)
     assert "Not in the table" in " ".join(verdict(found))
@@ -438,7 +467,9 @@ def test_the_logged_policy_wins_nothing_where_only_its_own_cards_could_be_clicke
     assert shown.precision is not None
     assert (shown.kind, shown.precision.estimate) == ("probe", 1.0)
     assert found.strongest_rival != "logged policy"
-    assert not any("logged policy" in said or said.startswith("Beware") for said in verdict(found))
+    others = [said for said in verdict(found) if not said.endswith("a probe, no rival.")]
+    assert len(others) == len(verdict(found)) - 1
+    assert not any("logged policy" in said or said.startswith("Beware") for said in others)
 
 
 def test_fitted_recommenders_alone_need_no_training(log: Dataset) -> None:

@@ -23,6 +23,7 @@ import typer
 import exactk
 from exactk.cli import app
 from exactk.data.columns import Columns
+from exactk.evaluation.compare import method_names
 from exactk.learning.phases import Models
 from exactk.problem.rules.constraints import Constraints
 from exactk_lab.bench.pages.tables import pages
@@ -120,6 +121,12 @@ def test_a_command_of_the_docs_is_one(line: str) -> None:
         command = command.commands[names[0]]
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     assert {word for word in words if word.startswith("-") and word != "-"} <= known
+
+
+def test_the_guide_names_every_method_of_a_comparison() -> None:
+    text = (ROOT / "docs" / "guide" / "compare.md").read_text(encoding="utf-8")
+    table = text[text.index("## Who is in the table") : text.index("### The same budget")]
+    assert set(re.findall(r"`([a-z0-9-]+)`", table)) >= set(method_names())
 
 
 @pytest.mark.slow

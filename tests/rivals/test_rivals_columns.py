@@ -58,7 +58,7 @@ def test_categories_become_columns_and_unknown_is_one_of_them() -> None:
 
 def test_the_order_of_candidates_changes_no_wide_feature(logs: tuple[Logs, Logs, Logs]) -> None:
     train, _, test = logs
-    widen = Widening.of(train)
+    widen = Widening(train.vocabulary.columns)
     batch = next(iter(test.batches(8)))
     order = np.random.default_rng(0).permutation(batch.item.shape[1])
     moved = {
@@ -139,8 +139,13 @@ def test_a_click_model_judges_lists_with_positions(logs: tuple[Logs, Logs, Logs]
     assert lists.clicked.sum() > 0
     found = second_judge(train.view, test.view)
     assert found is not None
+    assert found.examined is not None
     clicked = np.isin(np.arange(len(test)), lists.request[lists.clicked])
     assert (np.isnan(found.examined) == ~clicked).all()
     assert (found.examined[clicked] > 0).all()
+    few = second_judge(train.view.take(slice(20)), test.view)
+    assert few is not None
+    assert few.examined is None
+    assert few.facts["fitted_on"] < few.facts["needed"]
     without, *_ = planted_logs(tmp_path / "log", num=100)
     assert second_judge(without.view, without.view) is None

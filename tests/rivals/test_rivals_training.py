@@ -20,7 +20,7 @@ from exactk.search.feasible import mark
 from rival_logs import planted_logs
 
 SCORES = torch.tensor([[2.0, 0.0, -1.0, 1.0], [0.5, 0.5, 0.0, -2.0]])
-CLICKED = torch.tensor([0, -1])
+LIKED = torch.tensor([[True, False, False, False], [False] * 4])
 
 
 def test_shown_items_mark_the_card_and_never_the_padding() -> None:
@@ -32,20 +32,20 @@ def test_pointwise_loss_by_hand() -> None:
     # Row 0 shows 0 (clicked) and 2; row 1 shows 1 and nothing is clicked.
     counted = torch.tensor([[True, False, True, False], [False, True, False, False]])
     expected = (math.log1p(math.exp(-2.0)) + math.log1p(math.exp(-1.0)) + math.log1p(math.exp(0.5))) / 3
-    assert pointwise_loss(SCORES, counted, CLICKED).item() == pytest.approx(expected)
+    assert pointwise_loss(SCORES, counted, LIKED).item() == pytest.approx(expected)
 
 
 def test_bpr_loss_by_hand() -> None:
     # Only row 0 has a click: clicked 2.0 against 0.0 and 1.0 (position 2 is not among the others).
     others = torch.tensor([[True, True, False, True], [True, True, True, True]])
     expected = (math.log1p(math.exp(-2.0)) + math.log1p(math.exp(-1.0))) / 2
-    assert bpr_loss(SCORES, others, CLICKED).item() == pytest.approx(expected)
+    assert bpr_loss(SCORES, others, LIKED).item() == pytest.approx(expected)
 
 
 def test_the_gradient_of_bpr_is_rendles() -> None:
     # d/dx_uij of -ln sigmoid(x_uij) is -sigmoid(-x_uij), x_uij = s_i - s_j.
     scores = SCORES[:1].clone().double().requires_grad_()
-    bpr_loss(scores, torch.tensor([[True, True, False, False]]), torch.tensor([0])).backward()  # type: ignore[no-untyped-call]
+    bpr_loss(scores, torch.tensor([[True, True, False, False]]), LIKED[:1]).backward()  # type: ignore[no-untyped-call]
     slope = 1 / (1 + math.exp(2.0))
     assert scores.grad is not None
     assert scores.grad.tolist() == [[pytest.approx(-slope), pytest.approx(slope), 0.0, 0.0]]
@@ -53,20 +53,31 @@ def test_the_gradient_of_bpr_is_rendles() -> None:
 
 def test_softmax_loss_is_cross_entropy_over_what_is_present() -> None:
     present = torch.tensor([[True, True, False, True], [True, True, True, True]])
-    clicked = torch.tensor([3, 1])
+    liked = torch.tensor([[False, False, False, True], [False, True, False, False]])
     expected = (
         torch.nn.functional.cross_entropy(SCORES[:1, [0, 1, 3]], torch.tensor([2]))
         + torch.nn.functional.cross_entropy(SCORES[1:], torch.tensor([1]))
     ) / 2
-    assert softmax_loss(SCORES, present, clicked).item() == pytest.approx(expected.item())
+    assert softmax_loss(SCORES, present, liked).item() == pytest.approx(expected.item())
+
+
+def test_of_several_liked_items_each_counts_as_much() -> None:
+    # Row 0 likes 0 (2.0) and 3 (1.0) and passes over 1 (0.0) and 2 (-1.0); row 1 likes nothing.
+    liked, everything = (
+        torch.tensor([[True, False, False, True], [False] * 4]),
+        torch.ones(2, 4, dtype=torch.bool),
+    )
+    share = torch.log_softmax(SCORES[0], 0)
+    assert softmax_loss(SCORES, everything, liked).item() == pytest.approx(-(share[0] + share[3]).item() / 2)
+    gaps = [2.0, 3.0, 1.0, 2.0]  # 0 over 1 and 2, 3 over 1 and 2
+    expected = sum(math.log1p(math.exp(-gap)) for gap in gaps) / 4
+    assert bpr_loss(SCORES, everything, liked).item() == pytest.approx(expected)
 
 
 def test_rows_without_click_teach_the_listwise_losses_nothing() -> None:
     scores = SCORES.clone().requires_grad_()
     everything = torch.ones(2, 4, dtype=torch.bool)
-    loss = softmax_loss(scores, everything, torch.tensor([-1, -1])) + bpr_loss(
-        scores, everything, torch.tensor([-1, -1])
-    )
+    loss = softmax_loss(scores, everything, ~everything) + bpr_loss(scores, everything, ~everything)
     loss.backward()  # type: ignore[no-untyped-call]
     assert loss.item() == 0.0
     assert scores.grad is not None

@@ -140,17 +140,22 @@ FEWEST_CLICKS = 200  # to fit a click model by
 
 
 class SecondJudge(NamedTuple):
-    """How likely the first clicked place of each test request was looked at, NaN without a click; and the model."""
+    """How likely the first clicked place of each test request was looked at, NaN without a click; and the model.
 
-    examined: Float64[np.ndarray, "R"]
+    Of too few clicks to fit one by, only the facts.
+    """
+
+    examined: Float64[np.ndarray, "R"] | None
     facts: dict[str, Any]
 
 
 def second_judge(valid: Dataset, test: Dataset) -> SecondJudge | None:
-    """Weights for clicks; None where no lists with positions and clicks are kept, or too few."""
+    """Weights for clicks; None where no lists with positions and clicks are kept."""
     held_out, judged = shown_lists(valid), shown_lists(test)
-    if held_out is None or judged is None or held_out.clicked.sum() < FEWEST_CLICKS:
+    if held_out is None or judged is None or not held_out.clicked.any():
         return None
+    if held_out.clicked.sum() < FEWEST_CLICKS:
+        return SecondJudge(None, {"fitted_on": int(held_out.clicked.sum()), "needed": FEWEST_CLICKS})
     num_items = len(test.folder.items)
     models = [fitted_position_based(held_out, num_items), fitted_cascade(held_out, num_items)]
     fits = [model.log_likelihood(held_out) for model in models]

@@ -156,7 +156,7 @@ def compare(
         solvable = _judged_rows(entries)
         logged = Logged.of(test.take(solvable), num_left_out=len(test) - len(solvable))
         clicks = second_judge(valid, test)
-        if clicks is not None:
+        if clicks is not None and clicks.examined is not None:
             logged = replace(logged, examined=clicks.examined[solvable])
         optimum = None if truth is None else _optimum(folder, truth, entries, say)
         models = _opinions(parts, entries, logged, budget, say)
@@ -278,7 +278,11 @@ def _opinions(
         return {}
     say("fitting a value model for doubly robust estimates")
     train_logs, valid_logs, test_logs = Logs.of(*parts)
-    network, _, _ = fit_value(train_logs, valid_logs, replace(budget, trials=1))
+    try:
+        network, _, _ = fit_value(train_logs, valid_logs, replace(budget, trials=1))
+    except InputError as error:
+        say(f"no doubly robust estimates: {error}")
+        return {}
     rows = supported[0].scores[0].request
     batch_of = test_logs.view.take(rows)
 

@@ -25,7 +25,7 @@ import numpy as np
 
 import exactk
 from exactk.data.dataset import Dataset
-from exactk.errors import InputError
+from exactk.errors import ExactKError, InputError
 from exactk.evaluation.judging import Scores, TrueValues, judged, read_result, write_result
 from exactk.learning.process import stop_requests
 from exactk.problem.rules.constraints import Constraints
@@ -145,7 +145,8 @@ def run(job: MethodRun) -> None:
                 else:
                     header["ways"].setdefault(way, {})[field.name] = value
     except Exception as error:  # whatever it is, it must cost this method alone
-        header["reason"] = f"{type(error).__name__}: {error}"
+        said = " ".join(str(error).split())
+        header["reason"] = said if isinstance(error, ExactKError) else f"{type(error).__name__}: {said}"
         arrays = {}
     write_result(job.path, header, arrays)
 

@@ -95,7 +95,7 @@ def judged(way: CardPicker, test: Logs, truth: TrueValues | None) -> Scores:
     seconds: list[float] = []  # a card, batch by batch
     row = 0
     alone: list[float] = []
-    for batch in test.batches(BATCH):
+    for batch in test.view.batches(test.vocabulary, BATCH):
         rows = np.arange(row, row + len(batch))
         row += len(batch)
         keep = solvable(batch)

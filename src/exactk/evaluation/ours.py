@@ -91,12 +91,14 @@ def fit_by_ids(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """
     chosen = settings(train)[0]
     memories = (0.0,) if chosen["inputs"] == "features" else (preset("best-ids").policy.memory, 0.0)
+    named = train.view.signal.named_clicks
+    target, figure = ("clicked", "precision") if named else ("card", "hit_ratio")
     remembering = [{**chosen, "preset": "best-ids", "memory": memory} for memory in memories]
 
     def attempt(setting: Setting) -> tuple[phases.Trained, float]:
-        overrides = [f"policy.memory={setting['memory']}"]
+        overrides = [f"policy.memory={setting['memory']}", f"training.target={target}"]
         trained = learned(configured(setting, budget, "best-ids").with_overrides(overrides), train, valid)
-        found = [f["precision"] for f in trained.history if f["task"] == "policy" and f["event"] == "valid"]
+        found = [f[figure] for f in trained.history if f["task"] == "policy" and f["event"] == "valid"]
         return trained, max(found, default=math.nan)
 
     trained, setting, score = tuned(remembering, budget, attempt)

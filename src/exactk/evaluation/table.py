@@ -124,7 +124,7 @@ class Row:
         return document
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The answer: rows best first, what was skipped and why, the headline metric and the strongest rival."""
 
@@ -150,6 +150,8 @@ class Comparison:
         from exactk.evaluation.verdict import markdown
 
         return markdown(self)
+
+    __repr__ = __str__
 
     def _repr_markdown_(self) -> str:
         return str(self)
@@ -207,9 +209,24 @@ def compared(
         headline=headline,
         strongest_rival=strongest,
         optimum=float(optimum.mean()) if optimum is not None and len(optimum) else None,
-        facts={**facts, "judged": len(logged.user), "without_valid_card": logged.num_left_out},
+        facts={
+            **facts,
+            "judged": len(logged.user),
+            "without_valid_card": logged.num_left_out,
+            "same_cards": _same_cards(present),
+        },
         seeds=tuple(seeds),
     )
+
+
+def _same_cards(entries: Sequence[Entry]) -> list[list[str]]:
+    """Groups of methods that chose the very same cards, request by request."""
+    found: dict[bytes, list[str]] = {}
+    for entry in entries:
+        chosen = b"".join(np.sort(scores.cards, axis=1).tobytes() for scores in entry.scores)
+        found.setdefault(chosen, []).append(entry.method)
+    groups = (list(dict.fromkeys(methods)) for methods in found.values())
+    return [methods for methods in groups if len(methods) > 1]
 
 
 def _headline(entries: Sequence[Entry], optimum: np.ndarray | None) -> str:

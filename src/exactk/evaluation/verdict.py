@@ -29,6 +29,7 @@ def verdict(found: Comparison) -> list[str]:
     said.append(_winner(found))
     said += _ours(found)
     said += _simple(found)
+    said += _alike(found)
     said += _leak(found)
     said += _second_judge(found)
     said += _logs(found)
@@ -38,7 +39,11 @@ def verdict(found: Comparison) -> list[str]:
             f"How the log was split for {named} is not known: rows it was trained on may be among those judged."
         )
     if found.skipped:
-        said.append(f"Not in the table: {'; '.join(f'{way} ({why})' for way, why in found.skipped.items())}.")
+        ways_by_reason: dict[str, list[str]] = {}
+        for way, why in found.skipped.items():
+            ways_by_reason.setdefault(why.rstrip(". "), []).append(way)
+        listed = "; ".join(f"{', '.join(ways)} ({why})" for why, ways in ways_by_reason.items())
+        said.append(f"Not in the table: {listed}.")
     if found.facts.get("made_earlier"):
         named = ", ".join(found.facts["made_earlier"])
         said.append(f"Kept from earlier runs, by other code or settings than now: {named}.")
@@ -100,6 +105,21 @@ def _simple(found: Comparison) -> list[str]:
     return [f"Popularity alone reaches {reached}: what is learned beyond it is within the noise."]
 
 
+def _alike(found: Comparison) -> list[str]:
+    """Rows that are one: of methods that know nothing of what was offered, chance has the word."""
+    said = []
+    for methods in found.facts.get("same_cards", ()):
+        others = [name for name in methods if name != "random"]
+        told = "; nothing they read told these candidates apart" if len(others) < len(methods) else ""
+        named = f"{', '.join(others)} and random" if told else ", ".join(methods)
+        said.append(f"The same cards in every request: {named}{told}.")
+    if any(row.method == "logged-policy" and row.kind == "probe" for row in found.rows):
+        said.append(
+            "The logged policy showed what is asked for here, and so holds it always: a probe, no rival."
+        )
+    return said
+
+
 def _leak(found: Comparison) -> list[str]:
     probe = next(
         (row for row in found.rows if row.method == "least-seen" and row.precision is not None), None
@@ -118,6 +138,11 @@ def _leak(found: Comparison) -> list[str]:
 def _second_judge(found: Comparison) -> list[str]:
     """What a click model makes of the order of places, where lists were shown with positions."""
     model = found.facts.get("click_model")
+    if model and "needed" in model:
+        return [
+            "Clicks were made where the logging policy put items, which favours its order; the "
+            f"{model['fitted_on']} clicks on validation are too few to correct for that ({model['needed']} are needed)."
+        ]
     judged = [row for row in found.rows if row.weighed is not None and row.kind != "probe"]
     if not model or not judged:
         return []

@@ -67,7 +67,7 @@ def uniform_loss(
 
 
 def remaining(
-    path: Int[Tensor, "B K"], demonstration: Int[Tensor, "B K"], num_candidates: int
+    path: Int[Tensor, "B K"], demonstration: Int[Tensor, "B L"], num_candidates: int
 ) -> Bool[Tensor, "B K N"]:
     """For each step of a path, the demonstrated positions that the path has not taken before that step."""
     wanted = _members(demonstration, num_candidates).any(dim=1)  # B N

@@ -236,9 +236,11 @@ def needs_value(config: Config, train: Dataset) -> bool:
     training = config.training
     wants_value = training.alpha < 1 or training.demonstrations == "exact" or config.policy.guided
     if config.model != "policy" or wants_value:
+        named = train.signal.named_clicks
+        ways = "preset best-ids, or paper" if named else "preset best does, or a policy: paper"
         raise ConfigError(
-            f"{train.path}: every card was clicked, so no value of cards can be learned; a policy can learn "
-            "from clicked cards alone: preset best-ids, or paper with training.alpha=1"
+            f"{train.path}: every card was clicked, so no value of cards can be learned; to learn from clicked cards "
+            f"alone: {ways} with training.alpha=1"
         )
     return False
 

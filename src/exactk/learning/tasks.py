@@ -164,11 +164,14 @@ def policy_task(
         return {name: float(gathered(torch.cat(values)).nanmean()) for name, values in collected.items()}
 
     validated = data.valid is not None and training.choose_by != "last"
+    known = None if data.valid is None else data.valid.signal
+    named = known is None or known.named_clicks or known.whole_lists
+    by_cards = "precision" if named else "hit_ratio"  # where no clicked item is named
     module = policy if adversaries is None else adversaries
     plain = always_alike(training)
     return replace(
         data.task("policy", module, training.batch_size, loss, validate if validated else None),
-        score="reward" if training.choose_by == "reward" and reward is not None else "precision",
+        score="reward" if training.choose_by == "reward" and reward is not None else by_cards,
         higher_is_better=True,
         recordable=safe_facts if plain and (reward is None or isinstance(reward, Reward)) else None,
         starts_useful=policy.guide is not None,

@@ -2,7 +2,7 @@
 
 Knows no rival. A rival of ids and features gets, for each candidate: its numbers standardised, whether they are
 missing, how they differ from the rest of the list and how they rank in it, its categories, its vectors; and the
-context beside the user. Of a list shown whole, the item clicked anywhere in it is the click.
+context beside the user.
 """
 
 from __future__ import annotations
@@ -29,11 +29,6 @@ class Widening:
     """Batches in one vocabulary with all columns joined into `item_features` and `user_features`."""
 
     columns: FittedColumns
-    whole_lists: bool
-
-    @classmethod
-    def of(cls, train: Logs) -> Widening:
-        return cls(train.vocabulary.columns, train.view.signal.whole_lists)
 
     def __call__(self, batch: Batch) -> Batch:
         B, N = batch.item.shape
@@ -51,15 +46,11 @@ class Widening:
             (batch.user_categories, self.columns.user_categories.sizes),
         ):
             user += [] if codes is None else one_hot(codes, sizes)
-        wide = replace(
+        return replace(
             batch,
             item_features=joined(item, (B, N)) * batch.present[..., None],
             user_features=joined(user, (B,)),
         )
-        if not self.whole_lists or batch.clicks is None:
-            return wide
-        clicked = np.asarray((batch.clicks > 0).any(1))
-        return replace(wide, clicked=clicked, clicked_position=np.where(clicked, batch.clicks.argmax(1), -1))
 
     def _numbers(self, batch: Batch) -> list[Float32[np.ndarray, "B N f"]]:
         """Numbers of candidates, and where they were shown and how scored: as they are, and within the list."""
@@ -157,7 +148,7 @@ def reading_columns(fit: Method) -> Method:
     def with_columns(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
         if not train.vocabulary.columns:
             return fit(train, valid, budget)
-        widen = Widening.of(train)
+        widen = Widening(train.vocabulary.columns)
         fitted = fit(train.widened(widen), valid.widened(widen), budget)
         return replace(fitted, ways={name: Wide(way, widen) for name, way in fitted.ways.items()})
 

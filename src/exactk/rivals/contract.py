@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float32, Int
 
 from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
@@ -37,18 +37,22 @@ class CardPicker(Protocol):
 class Logs:
     """A view of logged cards and the vocabulary (of the train view) in which its batches are written.
 
-    `widen`, where there is one, joins a log's columns into the features of every batch.
+    `widen`, where there is one, joins a log's columns into the features of every batch. `liked` says what `clicks` of a
+    batch mark: the clicked item of the card; of lists seen whole, what was clicked anywhere in them; of clicked cards
+    none of whose items is named (bundles that people chose, say), the whole card.
     """
 
     view: Dataset
     vocabulary: Vocabulary
     widen: Callable[[Batch], Batch] | None = None
+    liked: Literal["item", "list", "card"] = "item"
 
     @classmethod
     def of(cls, train: Dataset, *others: Dataset) -> tuple[Logs, ...]:
         """Several views in the vocabulary of the first."""
-        vocabulary = train.vocabulary()
-        return tuple(cls(view, vocabulary) for view in (train, *others))
+        vocabulary, signal = train.vocabulary(), train.signal
+        named = "list" if signal.whole_lists else "item" if signal.named_clicks else "card"
+        return tuple(cls(view, vocabulary, liked=named) for view in (train, *others))  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return len(self.view)
@@ -72,9 +76,14 @@ class Logs:
     def num_candidates(self) -> int:
         return int(self.view.meta.N or 1)
 
+    @property
+    def passed_over(self) -> bool:
+        """Whether a card shows what was not liked, too: lists without cards and cards chosen whole do not."""
+        return self.liked != "card" and self.view.signal.cards > 0
+
     def clicked_places(self) -> Int[np.ndarray, "R"]:
-        """Where a card was clicked; of lists shown whole, where anything was."""
-        if self.widen is None or not self.view.signal.whole_lists:
+        """Where a card was clicked; of lists seen whole, where anything was."""
+        if self.liked != "list":
             return np.flatnonzero(self.view.clicked)
         index, rows = self.view.folder.index, self.view.rows
         return np.flatnonzero(index.click_start[rows + 1] > index.click_start[rows])
@@ -94,8 +103,25 @@ class Logs:
         self, batch_size: int, seed: int | None = None, epoch: int = 0, start: int = 0
     ) -> Iterator[Batch]:
         """Batches in the order of (seed, epoch); in file order without a seed."""
-        batches = self.view.batches(self.vocabulary, batch_size, seed, epoch, start)
-        return batches if self.widen is None else map(self.widen, batches)
+        for batch in self.view.batches(self.vocabulary, batch_size, seed, epoch, start):
+            marked = replace(batch, clicks=self._clicks(batch))
+            yield marked if self.widen is None else self.widen(marked)
+
+    def _clicks(self, batch: Batch) -> Float32[np.ndarray, "B N"]:
+        """1 for each candidate that the request says was liked."""
+        if self.liked == "list" and batch.clicks is not None:
+            return (batch.clicks > 0).astype(np.float32)
+        marks = np.zeros(batch.item.shape, np.float32)
+        if self.liked == "card" and batch.card is not None:
+            assert batch.clicked is not None
+            at = np.where(batch.clicked[:, None], batch.card, -1)
+        elif batch.clicked_position is not None:
+            at = batch.clicked_position[:, None]
+        else:
+            return marks
+        rows = np.broadcast_to(np.arange(len(at))[:, None], at.shape)
+        marks[rows[at >= 0], at[at >= 0]] = 1.0
+        return marks
 
     def solvable_batches(self, batch_size: int) -> Iterator[Batch]:
         """Batches in file order, without the requests for which no valid card exists."""

@@ -50,9 +50,8 @@ class ItemCounts:
             offered += counted(place[batch.present])
             if batch.card is not None:
                 shown += counted(np.take_along_axis(place, batch.card.clip(0), 1)[batch.card >= 0])
-            if batch.clicked_position is not None:
-                at = batch.clicked_position
-                clicked += counted(place[np.arange(len(at)), at.clip(0)][at >= 0])
+            assert batch.clicks is not None
+            clicked += counted(place[batch.clicks > 0])
         for counts in (clicked, shown, offered):
             counts[:, 0] = 0.0  # out of vocabulary: nothing is known
         return cls(clicked, shown, offered)
@@ -197,5 +196,7 @@ def fit_popularity_so_far(train: Logs, valid: Logs, budget: Budget) -> TrainedMe
     """Clicks per showing up to the moment of the request: knows items that train never met."""
     names = train.vocabulary.columns.candidate_numbers.names
     if "rate_so_far" not in names:
-        raise InputError("the log keeps no rolling counts: it needs a column `timestamp`")
+        raise InputError(
+            "the log keeps no rolling counts; one with a row for each candidate and a timestamp does"
+        )
     return TrainedMethod(by_weight("popularity so far", Column(names.index("rate_so_far"))))

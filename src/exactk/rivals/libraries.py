@@ -76,7 +76,7 @@ class TreeRows:
         chosen, done = replace(logs, view=logs.view.take(where)), 0
         for batch in chosen.batches(4096):
             assert batch.card is not None
-            assert batch.clicked_position is not None
+            assert batch.clicks is not None
             fold = where[done : done + len(batch)] % FOLDS if own_fold else None
             done += len(batch)
             counted = batch.present.copy()
@@ -85,11 +85,9 @@ class TreeRows:
                 counted[:] = False
                 rows = np.broadcast_to(np.arange(len(card))[:, None], card.shape)
                 counted[rows[card >= 0], card[card >= 0]] = True
-            at = batch.clicked_position
-            counted &= (at >= 0)[:, None]
-            mark = np.arange(counted.shape[1]) == at[:, None]
+            counted &= batch.clicks.any(axis=1, keepdims=True)
             features.append(described(batch, counts, fold)[counted])
-            label.append(mark[counted].astype(np.float32))
+            label.append(batch.clicks[counted])
             sizes = counted.sum(1)
             group.append(sizes[sizes > 0])
         return cls(np.concatenate(features), np.concatenate(label), np.concatenate(group))
@@ -138,8 +136,7 @@ def fit_lambdarank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
         scorer = Trees(booster, counts)
         return scorer, judge(Greedy(scorer))
 
-    carded = train.view.signal.cards > 0  # where lists were shown whole, what was shown are the candidates
-    settings = [setting for setting in SETTINGS if carded or setting["among"] == "candidates"]
+    settings = [setting for setting in SETTINGS if train.passed_over or setting["among"] == "candidates"]
     scorer, chosen, score = tuned(settings, budget, attempt)
     return TrainedMethod(by_weight("LambdaRank", scorer), chosen, score)
 
@@ -162,11 +159,10 @@ def click_matrix(train: Logs) -> Any:
 
     users, items = [], []
     for batch in train.clicked_only().batches(4096):
-        assert batch.clicked_position is not None
-        at = batch.clicked_position
-        known = at >= 0
-        users.append(batch.user[known])
-        items.append(batch.item[np.arange(len(at)), at.clip(0)][known])
+        assert batch.clicks is not None
+        rows, at = np.nonzero(batch.clicks)
+        users.append(batch.user[rows])
+        items.append(batch.item[rows, at])
     user = np.concatenate([*users, np.empty(0, np.int64)])
     item = np.concatenate([*items, np.empty(0, np.int64)])
     keep = (user > 0) & (item > 0)

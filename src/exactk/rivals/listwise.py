@@ -19,7 +19,7 @@ from exactk.models.gattn import Encoder, EncoderLayer
 from exactk.models.inputs import InputLayer, Vectors, initialise
 from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod
 from exactk.rivals.selection import scatter
-from exactk.rivals.training import ItemScorer, fit_scorer, settings_for, softmax_loss
+from exactk.rivals.training import ItemScorer, fit_scorer, liked_in, settings_for, softmax_loss
 from exactk.settings.config import Inputs, InputSizes, PolicyConfig
 from exactk.tensors import TensorBatch
 
@@ -186,11 +186,10 @@ def _fit(name: str, make: Make, train: Logs, valid: Logs, budget: Budget) -> Tra
     """Softmax cross entropy of the clicked item over the candidates; a first list has the same loss."""
 
     def loss(network: ListNetwork, _: Setting, batch: TensorBatch) -> Float[Tensor, ""]:
-        assert batch.clicked_position is not None
         final, first = network.scores(batch)
-        total = softmax_loss(final, batch.present, batch.clicked_position)
+        total = softmax_loss(final, batch.present, liked_in(batch))
         if first is not None:
-            total = total + softmax_loss(first, batch.present, batch.clicked_position)
+            total = total + softmax_loss(first, batch.present, liked_in(batch))
         return total
 
     scorer = ItemScorer(

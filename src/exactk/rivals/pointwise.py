@@ -22,6 +22,7 @@ from exactk.rivals.training import (
     bpr_loss,
     click_softmax,
     fit_scorer,
+    liked_in,
     pointwise_loss,
     settings_for,
 )
@@ -52,11 +53,10 @@ def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """Clicks on shown items by maximum likelihood; every second trial counts unshown ones as not clicked."""
 
     def loss(network: DeepRank, setting: Setting, batch: TensorBatch) -> Float[Tensor, ""]:
-        assert batch.clicked_position is not None
-        counted = _counted(setting, batch)
+        counted, liked = _counted(setting, batch), liked_in(batch)
         if batch.clicked is not None:  # a click on nobody knows which item tells nothing about any of them
-            counted = counted & ~(batch.clicked & (batch.clicked_position < 0)).unsqueeze(1)
-        return pointwise_loss(network(batch), counted, batch.clicked_position)
+            counted = counted & ~(batch.clicked & ~liked.any(1)).unsqueeze(1)
+        return pointwise_loss(network(batch), counted, liked)
 
     scorer = ItemScorer(
         "DeepRank",
@@ -82,7 +82,8 @@ def fit_deeprank(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
 
 def _by_variant(train: Logs, *among: str) -> list[Setting]:
     """Every setting with each set of items that a click is compared with."""
-    return [{**setting, "variant": variant} for setting in settings_for(train.sizes) for variant in among]
+    variants = [variant for variant in among if variant == "candidates" or train.passed_over]
+    return [{**setting, "variant": variant} for setting in settings_for(train.sizes) for variant in variants]
 
 
 def _counted(setting: Setting, batch: TensorBatch) -> Bool[Tensor, "B N"]:
@@ -143,8 +144,7 @@ def fit_bpr(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """BPR-MF, the paper's pairwise baseline; the others are the rest of the card, or of the candidates."""
 
     def loss(network: Affinity, setting: Setting, batch: TensorBatch) -> Float[Tensor, ""]:
-        assert batch.clicked_position is not None
-        return bpr_loss(network(batch), _counted(setting, batch), batch.clicked_position)
+        return bpr_loss(network(batch), _counted(setting, batch), liked_in(batch))
 
     scorer = ItemScorer("BPR", _factors_of(train), loss, "sigmoid")
     return fit_scorer(scorer, _by_variant(train, "candidates", "shown"), train, valid, budget)[1]

@@ -216,7 +216,7 @@ def diversified(
 
 @dataclass(frozen=True)
 class Judge:
-    """P@K on clicked validation cards (HR@K where clicked items are not recorded), batches kept ready."""
+    """The share of what was liked that a card holds, on validation: P@K, or HR@K where no item is named."""
 
     batches: tuple[Batch, ...]
 
@@ -229,13 +229,9 @@ class Judge:
     def __call__(self, way: CardPicker) -> float:
         """The higher the better; NaN where the split holds no clicked card."""
         found: list[float] = []
-        overlaps: list[float] = []
         for batch in self.batches:
-            cards = way.recommend(batch)
-            assert batch.card is not None
-            shared = (cards[:, :, None] == batch.card[:, None]) & (cards[:, :, None] >= 0)
-            overlaps += (shared.any(1).sum(1) / batch.card_size).tolist()
-            if batch.clicked_position is not None:
-                known = batch.clicked_position >= 0
-                found += (cards == batch.clicked_position[:, None]).any(1)[known].astype(float).tolist()
-        return float(np.mean(found)) if found else float(np.mean(overlaps)) if overlaps else float("nan")
+            assert batch.clicks is not None
+            cards, total = way.recommend(batch), batch.clicks.sum(1)
+            caught = np.where(cards >= 0, np.take_along_axis(batch.clicks, cards.clip(0), 1), 0.0).sum(1)
+            found += (caught[total > 0] / total[total > 0]).tolist()
+        return float(np.mean(found)) if found else float("nan")

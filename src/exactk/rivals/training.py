@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
@@ -24,38 +24,40 @@ from exactk.tensors import TensorBatch
 
 
 def pointwise_loss(
-    scores: Float[Tensor, "B N"], counted: Bool[Tensor, "B N"], clicked_position: Int[Tensor, "B"]
+    scores: Float[Tensor, "B N"], counted: Bool[Tensor, "B N"], liked: Bool[Tensor, "B N"]
 ) -> Float[Tensor, ""]:
     """Log loss of a click on each counted item, over all counted items."""
-    label = torch.zeros_like(scores)
-    rows = (clicked_position >= 0).nonzero().squeeze(1)
-    label[rows, clicked_position[rows]] = 1.0
-    each = functional.binary_cross_entropy_with_logits(scores, label, reduction="none")
+    each = functional.binary_cross_entropy_with_logits(scores, liked.to(scores.dtype), reduction="none")
     return (each * counted).sum() / counted.sum().clamp(min=1)
 
 
 def bpr_loss(
-    scores: Float[Tensor, "B N"], others: Bool[Tensor, "B N"], clicked_position: Int[Tensor, "B"]
+    scores: Float[Tensor, "B N"], others: Bool[Tensor, "B N"], liked: Bool[Tensor, "B N"]
 ) -> Float[Tensor, ""]:
-    """Rendle et al. 2009: -log sigmoid(s_clicked - s_other), mean over the others, then over rows."""
-    clicked = clicked_position >= 0
-    positive = scores.gather(1, clicked_position.clamp(min=0).unsqueeze(1))
-    own = torch.arange(scores.shape[1], device=scores.device) == clicked_position.unsqueeze(1)
-    pairs = others & ~own & clicked.unsqueeze(1)
-    each = functional.softplus(scores - positive) * pairs
-    row = each.sum(1) / pairs.sum(1).clamp(min=1)
-    return row.sum() / pairs.any(1).sum().clamp(min=1)
+    """Rendle et al. 2009: -log sigmoid(s_liked - s_other), mean over the pairs of a row, then over rows."""
+    most = max(int(liked.sum(1).max()), 1) if len(liked) else 1
+    real, at = liked.long().topk(most, dim=1)  # B P
+    pairs = (real > 0).unsqueeze(2) & (others & ~liked).unsqueeze(1)  # B P N
+    each = functional.softplus(scores.unsqueeze(1) - scores.gather(1, at).unsqueeze(2)) * pairs
+    row = each.sum((1, 2)) / pairs.sum((1, 2)).clamp(min=1)
+    return row.sum() / pairs.flatten(1).any(1).sum().clamp(min=1)
 
 
 def softmax_loss(
-    scores: Float[Tensor, "B N"], among: Bool[Tensor, "B N"], clicked_position: Int[Tensor, "B"]
+    scores: Float[Tensor, "B N"], among: Bool[Tensor, "B N"], liked: Bool[Tensor, "B N"]
 ) -> Float[Tensor, ""]:
-    """Cross entropy of the clicked item in a softmax over `among`: the listwise loss for one click."""
-    clicked = clicked_position >= 0
-    among = among | ~clicked.unsqueeze(1)  # a row without click counts nothing; keep its softmax finite
+    """Cross entropy of the liked items, each as likely, in a softmax over `among`; mean over the rows that have any."""
+    some = liked.any(1)
+    among = among | ~some.unsqueeze(1)  # a row without click counts nothing; keep its softmax finite
     log_share = scores.masked_fill(~among, torch.finfo(scores.dtype).min).log_softmax(1)
-    each = -log_share.gather(1, clicked_position.clamp(min=0).unsqueeze(1)).squeeze(1)
-    return each.masked_fill(~clicked, 0.0).sum() / clicked.sum().clamp(min=1)
+    each = -(log_share.masked_fill(~liked, 0.0).sum(1) / liked.sum(1).clamp(min=1))
+    return each.sum() / some.sum().clamp(min=1)
+
+
+def liked_in(batch: TensorBatch) -> Bool[Tensor, "B N"]:
+    """Which candidates the log says were liked."""
+    assert batch.clicks is not None
+    return batch.clicks > 0
 
 
 Loss = Callable[[TensorBatch, Generator], Float[Tensor, ""]]
@@ -165,8 +167,7 @@ def fit_scorer(
 
 def click_softmax(network: nn.Module, _: Setting, batch: TensorBatch) -> Float[Tensor, ""]:
     """The clicked item in a softmax over the candidates."""
-    assert batch.clicked_position is not None
-    return softmax_loss(network(batch), batch.present, batch.clicked_position)
+    return softmax_loss(network(batch), batch.present, liked_in(batch))
 
 
 def mean_loss(loss: Callable[[TensorBatch], Float[Tensor, ""]], batches: Sequence[TensorBatch]) -> float:

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from exactk.learning.losses import clicked_targets, mean_over, reward_loss, target_loss
+from exactk.errors import InputError
+from exactk.learning.losses import NOTHING, mean_over, remaining, reward_loss, uniform_loss
 from exactk.models.gattn import EncodedRequests, Pointer, PointerSteps
 from exactk.models.inputs import InputLayer, Vectors, initialise
 from exactk.models.reward import Reward
@@ -23,7 +24,7 @@ from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, CardPicker, Logs, Setting, TrainedMethod, tuned
 from exactk.rivals.listwise import FirstList
 from exactk.rivals.selection import Judge, scatter
-from exactk.rivals.training import RivalTask, mean_loss, settings_for, softmax_loss, trained
+from exactk.rivals.training import RivalTask, liked_in, mean_loss, settings_for, softmax_loss, trained
 from exactk.search.decoding import beam, distributions, greedy, greedy_by_weight, log_prob, sample
 from exactk.search.feasible import Feasible, kept_sets, mark
 from exactk.search.maximise import improve
@@ -37,6 +38,8 @@ AT_ONCE = 40_000  # cards judged in one pass
 
 def fit_value(train_logs: Logs, valid: Logs, budget: Budget) -> tuple[Reward, Setting, float]:
     """A permutation-invariant reward network, tuned by its log loss on validation cards, clicked or not."""
+    if not train_logs.passed_over or not 0 < train_logs.view.clicked.mean() < 1:
+        raise InputError("a value of cards is learned from cards that were clicked and cards that were not")
     held_out = [TensorBatch.of(b) for b in valid.first(2 * budget.validation_rows).batches(budget.batch_size)]
 
     def loss(network: Reward, batch: TensorBatch) -> Float[Tensor, ""]:
@@ -162,17 +165,18 @@ class Seq2Slate(nn.Module):
         return greedy(self.steps(asked), Feasible.of(asked)).numpy()
 
     def loss(self, batch: TensorBatch, generator: Generator) -> Float[Tensor, ""]:
-        """Along a card it wrote itself: the clicked item is the target of each step until it is chosen."""
-        assert batch.clicked_position is not None
+        """Along a card it wrote itself: what was liked and is not yet chosen is the target of each step."""
+        liked = liked_in(batch)
         encoded, first = self.encode(batch)
         steps, feasible = PointerSteps(self.pointer, encoded), Feasible.of(batch)
         with torch.no_grad():
             drawn = sample(steps, feasible, 1, generator=generator)
         along = distributions(steps, feasible, drawn.cards, allowed=drawn.allowed)
-        targets = clicked_targets(drawn.cards[:, 0], batch.clicked_position)
-        each = target_loss(along.log_probs[:, 0], along.allowed[:, 0], targets)
-        written = mean_over(each, batch.clicked_position >= 0)
-        return written + softmax_loss(first, batch.present, batch.clicked_position)
+        N = liked.shape[1]
+        targets = torch.arange(N, device=liked.device).where(liked, NOTHING)
+        wanted = remaining(drawn.cards[:, 0], targets, N)
+        each = uniform_loss(along.log_probs[:, 0], along.allowed[:, 0], wanted)
+        return mean_over(each, liked.any(1)) + softmax_loss(first, batch.present, liked)
 
 
 def fit_seq2slate(train_logs: Logs, valid: Logs, budget: Budget) -> TrainedMethod:

@@ -20,7 +20,7 @@ from exactk.models.inputs import initialise
 from exactk.models.policy import Affinity
 from exactk.rivals.contract import Budget, Logs, TrainedMethod
 from exactk.rivals.selection import Greedy, Judge, by_weight
-from exactk.rivals.training import ItemWeights, softmax_loss
+from exactk.rivals.training import ItemWeights, liked_in, softmax_loss
 from exactk.settings.config import PolicyConfig
 from exactk.tensors import TensorBatch
 
@@ -62,7 +62,7 @@ class Factored:
     def loss(self, scores: Float[Tensor, "B N"], batch: TensorBatch) -> Float[Tensor, ""]:
         """The clicked item in a softmax over the candidates, smoothed where asked for."""
         assert batch.clicked_position is not None
-        loss = softmax_loss(scores, batch.present, batch.clicked_position)
+        loss = softmax_loss(scores, batch.present, liked_in(batch))
         if not self.smoothing:
             return loss
         log_share = scores.masked_fill(~batch.present, -torch.inf).log_softmax(1).unsqueeze(1)  # B 1 N
