@@ -61,8 +61,7 @@ def atomic_folder(path: Path | str) -> Iterator[Path]:
     draft = draft_folder(target)
     try:
         yield draft
-        share(draft)
-        flush_folder(draft)
+        finish(draft)
         swap(draft, target)
         _flush(target.parent)
     except OSError as error:
@@ -96,14 +95,6 @@ def check_place(target: Path, kind: str, fits: bool) -> None:
         raise DataError(f"{target} is no {kind}, and will not be overwritten")
 
 
-def share(folder: Path) -> None:
-    """Let every file below `folder` be read by whom the umask lets read: some writers make private ones."""
-    usual = folder.stat().st_mode & 0o666
-    for root, _, files in os.walk(folder):
-        for name in files:
-            (Path(root) / name).chmod(usual)
-
-
 def swap(draft: Path, target: Path) -> None:
     """Put `draft` in the place of `target`; an old `target` ends up at `draft`."""
     if not target.exists():
@@ -116,10 +107,14 @@ def swap(draft: Path, target: Path) -> None:
         old.rename(draft)
 
 
-def flush_folder(folder: Path) -> None:
-    """Have every file below `folder`, and the folders themselves, reach the disk."""
+def finish(folder: Path) -> None:
+    """Have every file below `folder` reach the disk, and be read by whom the umask lets read: some writers make
+    private ones.
+    """
+    usual = folder.stat().st_mode & 0o666
     for root, _, files in os.walk(folder):
         for name in files:
+            (Path(root) / name).chmod(usual)
             _flush(Path(root) / name)
         _flush(Path(root))
 

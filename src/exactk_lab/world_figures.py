@@ -127,8 +127,8 @@ def features(world: World) -> Any:
     """Four statistics beside the truth they are views of."""
     num_items, num_users = min(1_500, world.config.items), min(1_500, world.config.users)
     seed = world.config.seed
-    items = item_features(world.goods, world.geometry, seed, 0, 0, num_items)
-    users = user_features(world.people, world.geometry, seed, 0, 0, num_users)
+    items = item_features(world.goods, world.shop.geometry, seed, 0, 0, num_items)
+    users = user_features(world.people, world.shop.geometry, seed, 0, 0, num_users)
     quality = world.goods.quality[:num_items]
     taste = world.people.taste[:num_users, 0]
     pairs = [
@@ -225,7 +225,7 @@ def _card(axes: Any, world: World, asked: WorldRequests, b: int, card: np.ndarra
         axes.text(x0 + near * (x1 - x0), y0 + near * (y1 - y0), f"{effect:+.2f}", fontsize=8, ha="center", va="center",
                   color=INK, zorder=2, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2})  # fmt: skip
     for a, (x, y) in enumerate(places):
-        title = as_strings(world.titles, int(items[a]), int(items[a]) + 1)[0].as_py()
+        title = as_strings(world.shop.titles, int(items[a]), int(items[a]) + 1)[0].as_py()
         label = f"{_wrapped(title)}\nliking {node[0, a]:+.2f}"
         axes.text(x, y, label, fontsize=7.5, ha="center", va="center", color=INK, zorder=3,
                   bbox={"facecolor": "#f8fafc", "edgecolor": PLAIN, "boxstyle": "round,pad=0.45"})  # fmt: skip

@@ -7,11 +7,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from exactk.data.world.recipe import CATEGORIES, THEMES, Goods, People
-from exactk.data.world.truth import (
+from exactk.data.world.recipe import (
+    CATEGORIES,
     CHOICE,
     LIKENESS,
+    THEMES,
     Effects,
+    Goods,
+    People,
     Truth,
     best_themed,
     card_logits,

@@ -21,20 +21,24 @@ from exactk.data.world.log import Shop, record, visitors
 from exactk.data.world.recipe import (
     VERSION,
     CardItems,
-    Geometry,
     Goods,
     Items,
     People,
+    Truth,
     Users,
     WorldConfig,
+    best_themed,
+    card_logits,
     geometry,
     goods,
+    item_logits,
+    node_pair,
     people,
     shelves,
+    sigmoid,
     stream,
 )
-from exactk.data.world.titles import Titles, titles_of
-from exactk.data.world.truth import Truth, best_themed, card_logits, item_logits, node_pair, sigmoid
+from exactk.data.world.titles import titles_of
 from exactk.data.world.writing import Progress, write
 from exactk.errors import DataError, InputError
 from exactk.problem.exact import cliques
@@ -97,16 +101,6 @@ class World:
         return goods(self.config)
 
     @cached_property
-    def geometry(self) -> Geometry:
-        """Where categories sit among the tastes."""
-        return geometry(self.config.seed)
-
-    @cached_property
-    def titles(self) -> Titles:
-        """All titles, as bytes."""
-        return titles_of(self.goods, self.config.seed)
-
-    @cached_property
     def truth(self) -> Truth:
         """What the click model reads."""
         return Truth(self.people, self.goods, float(self.config.strength), float(self.config.theme))
@@ -114,7 +108,9 @@ class World:
     @cached_property
     def shop(self) -> Shop:
         """What production works with."""
-        return Shop(self.people, self.goods, self.geometry, shelves(self.goods), self.titles, self.truth)
+        titles = titles_of(self.goods, self.config.seed)
+        shared = geometry(self.config.seed)
+        return Shop(self.people, self.goods, shared, shelves(self.goods), titles, self.truth)
 
     @cached_property
     def bias(self) -> float:

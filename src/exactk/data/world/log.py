@@ -11,9 +11,19 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from exactk.data.world.recipe import CardItems, Geometry, Goods, Items, People, Shelves, Users, WorldConfig
+from exactk.data.world.recipe import (
+    CardItems,
+    Geometry,
+    Goods,
+    Items,
+    People,
+    Shelves,
+    Truth,
+    Users,
+    WorldConfig,
+    item_logits,
+)
 from exactk.data.world.titles import Titles, allowed_pairs
-from exactk.data.world.truth import Truth, item_logits
 from exactk.errors import ConfigError
 from exactk.problem.compiling import compiled
 

@@ -1,13 +1,24 @@
-"""What a world is asked to be, the words it is told in, and who lives in it: users with tastes; items in families, with
-category, brand, style, price, quality and theme.
+"""What a world is asked to be, who lives in it, and the truth: how likely a card is clicked, which item, the best card.
 
-Knows neither what makes a card good (`truth.py`) nor what a log shows of all this (`writing.py`).
+Users have tastes; items come in families, with category, brand, style, price, quality and theme. Knows nothing of what
+a log shows of all this (`writing.py`). For user u and card A, with liking l and pair effect w,
+
+    logit P(click | A, u) = bias + sum_i l(u, i) + strength * coordination_u * sum_{i<j} w(i, j) + theme * T(A)
+
+    l(u, i) = taste <taste_u, style_i> + quality quality_i - price (price_i - budget_u)^2
+    w(i, j) = complement c(i, j)                                  in two categories, c of `COMPLEMENTS`
+            = -same_category - near_duplicate exp(-|style_i - style_j|^2 / LIKENESS)    in one category
+    T(A)    = how many themes are shared by at least three items of A
+
+with the sizes of `Effects`. With theme = 0 the best card is a K-clique of the most node and pair weight; with themes
+the exact engine takes each as a preference. Given a click, item i of A is the clicked
+one with probability softmax(CHOICE * appeal_i), where appeal_i is l(u, i) plus half of the effect of each of its pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -15,6 +26,10 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int8, Int32, Int64
 
 from exactk.errors import ConfigError
+from exactk.problem.brief import joined, sums
+from exactk.problem.compiling import compiled
+from exactk.problem.exact import cliques
+from exactk.problem.graph import Requests
 from exactk.settings.sections import Section, setting
 
 Users = Int64[np.ndarray, "B"]
@@ -203,7 +218,10 @@ def _goods_chunk(seed: int, shared: Geometry, number: int, start: int, stop: int
     num_families = int(family[-1]) + 1
 
     category = rng.integers(len(CATEGORIES), size=num_families, dtype=np.int8)
-    ladder = np.cumsum(theme_weights(), axis=1)[category]
+    # The chance of each theme (last column: none) in each category.
+    weight = np.array([[6.0 if c in _AT_HOME[t] else 1.0 for t in THEMES] for c in CATEGORIES])
+    weight *= (1 - UNTHEMED) / weight.sum(axis=1, keepdims=True)
+    ladder = np.cumsum(np.column_stack([weight, np.full(len(weight), UNTHEMED)]), axis=1)[category]
     drawn = (rng.random(num_families)[:, None] > ladder).sum(axis=1)
     theme = np.where(drawn >= len(THEMES), -1, drawn).astype(np.int8)
     brand = rng.integers(NUM_BRANDS, size=num_families, dtype=np.int32)
@@ -231,13 +249,6 @@ def _goods_chunk(seed: int, shared: Geometry, number: int, start: int, stop: int
     )
 
 
-def theme_weights() -> Float64[np.ndarray, "C T1"]:
-    """Chance of each theme (last column: none) in each category."""
-    weight = np.array([[6.0 if c in _AT_HOME[t] else 1.0 for t in THEMES] for c in CATEGORIES])
-    weight *= (1 - UNTHEMED) / weight.sum(axis=1, keepdims=True)
-    return np.concatenate([weight, np.full((len(CATEGORIES), 1), UNTHEMED)], axis=1)
-
-
 def shelves(items: Goods) -> Shelves:
     """Sort the families by category once, for retrieval."""
     first = np.flatnonzero(np.diff(items.family, prepend=-1))
@@ -253,3 +264,129 @@ def shelves(items: Goods) -> Shelves:
 
 def _joined(parts: list[tuple[np.ndarray, ...]]) -> list[np.ndarray]:
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+CHOICE = 2.0
+LIKENESS = 0.25  # squared distance of styles at which the effect of near-duplicates has fallen to 1/e
+THEMED = 3  # items that must share a theme before it pays
+
+
+class Effects(NamedTuple):
+    """The sizes of all effects, in log-odds."""
+
+    taste: float = 0.8
+    quality: float = 0.5
+    price: float = 0.1
+    complement: float = 0.45
+    same_category: float = 0.3
+    near_duplicate: float = 0.4
+
+
+class Truth(NamedTuple):
+    """Everything the click model reads, as the compiled code takes it."""
+
+    people: People
+    goods: Goods
+    strength: float
+    theme_gain: float
+    complement: np.ndarray = complement_table()
+    effects: Effects = Effects()
+
+
+def item_logits(truth: Truth, users: Users, items: Items) -> Float64[np.ndarray, "B N"]:
+    """What each item adds to the log-odds by itself."""
+    node = np.empty(items.shape)
+    _like(truth, users, items, node)
+    return node
+
+
+def node_pair(
+    truth: Truth, users: Users, items: Items
+) -> tuple[Float64[np.ndarray, "B N"], Float64[np.ndarray, "B N N"]]:
+    """Likings and pair effects (strength and coordination included) of B requests; pairs symmetric, diagonal 0."""
+    pair = np.empty((*items.shape, items.shape[1]))
+    _pair(truth, users, items, pair)
+    return item_logits(truth, users, items), pair
+
+
+def theme_gain(truth: Truth, items: CardItems) -> Float64[np.ndarray, "B"]:
+    """What each card gains by its themes, in log-odds."""
+    themes = truth.goods.theme[items]  # B K
+    shared = sum((themes == t).sum(axis=1) >= THEMED for t in range(len(THEMES)))
+    return truth.theme_gain * np.asarray(shared, np.float64)
+
+
+def card_logits(truth: Truth, users: Users, items: CardItems) -> Float64[np.ndarray, "B"]:
+    """Log-odds of a click on each card, but for the bias."""
+    node, pair = node_pair(truth, users, items)
+    return np.asarray(node.sum(axis=1) + pair.sum(axis=(1, 2)) / 2 + theme_gain(truth, items))
+
+
+def choice_probabilities(truth: Truth, users: Users, items: CardItems) -> Float64[np.ndarray, "B K"]:
+    """Given that the card is clicked, which item is."""
+    node, pair = node_pair(truth, users, items)
+    appeal = CHOICE * (node + pair.sum(axis=2) / 2)
+    weight = np.exp(appeal - appeal.max(axis=1, keepdims=True))
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+
+def sigmoid(logits: Float64[np.ndarray, "*S"]) -> Float64[np.ndarray, "*S"]:
+    """The logistic function, safe for any size."""
+    return np.asarray(0.5 * (1 + np.tanh(logits / 2)))
+
+
+@compiled
+def _like(truth, users, items, node):
+    B, N = items.shape
+    people, goods, effects = truth.people, truth.goods, truth.effects
+    for b in range(B):
+        u = users[b]
+        for a in range(N):
+            i = items[b, a]
+            agreement = 0.0
+            for d in range(people.taste.shape[1]):
+                agreement += np.float64(people.taste[u, d]) * goods.style[i, d]
+            distance = np.float64(goods.price[i]) - people.budget[u]
+            node[b, a] = effects.taste * agreement + effects.quality * goods.quality[i]
+            node[b, a] -= effects.price * distance * distance
+
+
+@compiled
+def _pair(truth, users, items, pair):
+    B, N = items.shape
+    people, goods, effects = truth.people, truth.goods, truth.effects
+    for b in range(B):
+        scale = truth.strength * people.coordination[users[b]]
+        for a in range(N):
+            i = items[b, a]
+            pair[b, a, a] = 0.0
+            for c in range(a):
+                j = items[b, c]
+                effect = effects.complement * truth.complement[goods.category[i], goods.category[j]]
+                if goods.category[i] == goods.category[j]:
+                    apart = 0.0
+                    for d in range(goods.style.shape[1]):
+                        apart += (np.float64(goods.style[i, d]) - goods.style[j, d]) ** 2
+                    effect = -effects.same_category - effects.near_duplicate * np.exp(-apart / LIKENESS)
+                pair[b, a, c] = pair[b, c, a] = scale * effect
+
+
+def best_themed(
+    requests: Requests,
+    node: Float64[np.ndarray, "B N"],
+    pair: Float64[np.ndarray, "B N N"],
+    theme: Int8[np.ndarray, "B N"],
+    gain: float,
+) -> CardItems:
+    """The valid cards of the most weight, proven; rows of -1 where no valid card exists.
+
+    To the engine every theme is a preference for three of its items, which costs the gain where it is broken.
+    """
+    B, T = len(theme), len(THEMES)
+    wished = sums(theme[:, None, :] == np.arange(T)[:, None], lower=THEMED)._replace(
+        row_of=np.tile(np.arange(T, dtype=np.int32), (B, 1)),
+        worth=np.full((B, T), float(gain)),
+        once=np.ones((B, T), bool),
+    )
+    held = [] if requests.brief is None else [requests.brief]
+    return cliques.best(replace(requests, brief=joined([*held, wished])), node, pair).card

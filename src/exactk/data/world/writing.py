@@ -30,11 +30,13 @@ from exactk.data.world.recipe import (
     Goods,
     People,
     WorldConfig,
+    card_logits,
+    choice_probabilities,
     chunks,
+    sigmoid,
     stream,
 )
 from exactk.data.world.titles import as_strings, brand_names
-from exactk.data.world.truth import card_logits, choice_probabilities, sigmoid
 from exactk.data.writer import DatasetWriter
 from exactk.errors import InputError
 from exactk.problem.rules.constraints import Constraints, TitleDistance
