@@ -21,12 +21,12 @@ from exactk.problem.graph import Requests
 class Facts(NamedTuple):
     """What about a batch steers Python: to know it, somebody must read it from the device."""
 
-    all_safe: bool
-    complete: bool  # every pair of present positions is allowed, in every request
-    has_pins: bool
-    ragged: bool  # card sizes differ
-    all_present: bool
-    longest: int  # the largest card size
+    all_safe: bool = False
+    complete: bool = False  # every pair of present positions is allowed, in every request
+    has_pins: bool = False
+    ragged: bool = False  # card sizes differ
+    all_present: bool = False
+    longest: int = 0  # the largest card size
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from exactk.cli.settings import in_words, listed
+from exactk.cli.more import in_words, listed
 from exactk.settings.presets import PRESETS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md"

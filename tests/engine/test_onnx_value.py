@@ -11,8 +11,7 @@ import pytest
 
 from exactk.data.requests import Request
 from exactk.errors import ConfigError
-from exactk.learning.onnx import export_onnx
-from exactk.learning.onnx_value import export_value, value_inputs
+from exactk.learning.onnx import export_onnx, export_value, value_inputs
 from exactk.problem.solving import solve
 from exactk.recommender import Recommender
 from small_models import COLUMNS, folder_of

@@ -10,7 +10,7 @@ def test_the_page_of_settings_is_made_from_them() -> None:
 
 
 def test_every_setting_says_what_it_means() -> None:
-    from exactk.cli.settings import listed
+    from exactk.cli.more import listed
 
     rows = listed()
     assert len({row["setting"] for row in rows}) == len(rows) > 80

@@ -18,7 +18,7 @@ from exactk.data.dataset import Dataset
 from exactk.data.logs.frame import from_frame
 from exactk.data.sample import sample_log
 from exactk.learning import card_task
-from exactk.learning.card_losses import HARD, Rivals, list_weights, rivals_of, subset_loss
+from exactk.learning.card_task import HARD, Rivals, list_weights, rivals_of, subset_loss
 from exactk.learning.losses import list_loss
 from exactk.learning.phases import Models, input_sizes
 from exactk.models.card_value import CardValue

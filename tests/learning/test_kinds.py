@@ -11,9 +11,8 @@ import torch
 from torch import Generator
 
 from card_logs import random_log
-from exactk.learning.kinds import SHARPNESS, k_means, start_kinds
 from exactk.learning.phases import input_sizes
-from exactk.learning.tasks import Data
+from exactk.learning.tasks import SHARPNESS, Data, k_means, start_kinds
 from exactk.models.pairvalue import PairMember, PairValue
 from exactk.settings.config import PairValueConfig
 

@@ -9,9 +9,8 @@ import torch
 from torch import Generator
 
 from column_batches import CONFIG, N, all_terms, batch_with_columns
-from exactk.learning import card_losses, parts
-from exactk.learning.card_losses import losses_of, mean_losses, some_candidates
-from exactk.learning.parts import in_parts, shortened
+from exactk.learning import card_task
+from exactk.learning.card_task import in_parts, losses_of, mean_losses, shortened, some_candidates
 from exactk.tensors import TensorBatch
 
 
@@ -55,7 +54,7 @@ def test_gradients_of_the_parts_add_up_to_those_of_the_batch(monkeypatch: pytest
     model, gradients = all_terms("list"), []
     batch = replace(lists_of(3, N, 2, 4, N), clicks=torch.eye(5, N))
     for most in (10**6, N * N):
-        monkeypatch.setitem(parts.MOST_PAIRS, "cpu", most)
+        monkeypatch.setitem(card_task.MOST_PAIRS, "cpu", most)
         model.zero_grad()
         for part in in_parts(batch):
             own = losses_of(model, part, 1.0, Generator()).sum() / len(batch)
@@ -89,7 +88,7 @@ def test_of_a_long_list_a_step_reads_some_and_validation_all(monkeypatch: pytest
     model = all_terms("list", calm).train()
     batch = replace(lists_of(N, N), clicks=torch.eye(2, N))
     whole = losses_of(model, batch, 1.0, Generator())
-    monkeypatch.setattr(card_losses, "MOST_READ", 2)
+    monkeypatch.setattr(card_task, "MOST_READ", 2)
     losses = losses_of(model, batch, 1.0, Generator().manual_seed(3))
     at = some_candidates(batch, 2, Generator().manual_seed(3))
     nodes = torch.stack([values.node for values in model.raw_values(batch, at)])

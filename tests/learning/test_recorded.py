@@ -10,8 +10,8 @@ import torch
 from torch import Generator
 
 from column_batches import BASE, all_terms, batch_with_columns
-from exactk.learning import card_losses
-from exactk.learning.card_losses import losses_of
+from exactk.learning import card_task
+from exactk.learning.card_task import losses_of
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.optimiser import FitSettings
 from exactk.learning.recorded import RULES_ASIDE, safe_facts
@@ -100,7 +100,7 @@ def taught(model: CardValue | PairValue, recorded: bool) -> list[float]:
 def test_a_recorded_step_teaches_a_card_value_what_the_usual_one_does(
     shown: ShownAs, most_read: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(card_losses, "MOST_READ", most_read)
+    monkeypatch.setattr(card_task, "MOST_READ", most_read)
     assert taught(all_terms(shown).cuda(), True) == pytest.approx(
         taught(all_terms(shown).cuda(), False), rel=1e-3, abs=1e-3
     )

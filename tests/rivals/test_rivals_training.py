@@ -13,7 +13,7 @@ from torch import nn
 from exactk.errors import InputError
 from exactk.rivals import RIVALS, method
 from exactk.rivals.contract import Budget, Logs
-from exactk.rivals.listwise import _read
+from exactk.rivals.item_networks import _read
 from exactk.rivals.selection import Judge
 from exactk.rivals.training import bpr_loss, pointwise_loss, softmax_loss
 from exactk.search.feasible import mark

@@ -17,19 +17,8 @@ from typer.core import TyperGroup
 from exactk.errors import ExactKError
 
 ORDER = (
-    "demo",
-    "solve",
-    "data",
-    "train",
-    "evaluate",
-    "compare",
-    "recommend",
-    "score",
-    "export",
-    "serve",
-    "key",
-    "settings",
-)
+    "demo", "solve", "data", "train", "evaluate", "compare", "recommend", "score", "export", "serve", "key", "settings",
+)  # fmt: skip
 
 
 class Commands(TyperGroup):
@@ -85,12 +74,12 @@ def _root(
     """Results go to stdout, talk and progress to stderr. Exit 0: fine, 1: our fault, 2: yours."""
 
 
-from exactk.cli import cards, data, demo, model, serve, settings  # noqa: E402  (commands register themselves on `app`)
+from exactk.cli import cards, data, model, more  # noqa: E402  (commands register themselves on `app`)
 
 if find_spec("exactk_lab") is not None:  # a checkout: `bench` and `reproduce` join
     import_module("exactk_lab.commands")
 
-__all__ = ["app", "cards", "data", "demo", "main", "model", "serve", "settings"]
+__all__ = ["app", "cards", "data", "main", "model", "more"]
 
 
 # What the library's messages advise, in Python's words and in those of the command line.

@@ -22,6 +22,8 @@ from exactk.cli.data import column_map
 from exactk.cli.output import (
     ADDRESS,
     JSON,
+    MAP,
+    MODEL,
     RAY,
     column_lines,
     emit,
@@ -129,15 +131,13 @@ def _show(answers: list[Solved], explain: bool) -> None:
 
 @app.command("recommend")
 def recommend(
-    model: Path = typer.Argument(help="A model folder (exactk train)."),
+    model: Path = MODEL,
     requests: Path | None = typer.Option(
         None,
         "--requests",
         help="Parquet, CSV or JSON lines: a row per candidate, or a row per request with lists. Without it: stdin.",
     ),
-    columns: list[str] = typer.Option(
-        [], "--map", help="Say what your columns are called: item_id=sku. May be repeated."
-    ),
+    columns: list[str] = MAP,
     k: int | None = typer.Option(
         None, "--k", "-k", help="How many items a card has, if the request does not say."
     ),
@@ -228,15 +228,13 @@ def _source(requests: Path | None) -> Iterator[Path]:
 
 @app.command("score")
 def score(
-    model: Path = typer.Argument(help="A model folder (exactk train)."),
+    model: Path = MODEL,
     source: Path = typer.Argument(
         help="Requests: Parquet, CSV or JSON lines (a row per candidate, or per request with lists), a folder of such, "
         "or a dataset folder."
     ),
     out: Path = typer.Option(..., "--out", help="The folder of Parquet cards to write, or to resume."),
-    columns: list[str] = typer.Option(
-        [], "--map", help="Say what your columns are called: user_id=uid. May be repeated."
-    ),
+    columns: list[str] = MAP,
     candidates: Path | None = typer.Option(
         None, "--candidates", help="A file with an item id per line: offer these to every user."
     ),
@@ -263,14 +261,8 @@ def score(
     from exactk.scale.score import ScoringJob
     from exactk.scale.score import score as run
 
-    job = ScoringJob(
-        model=str(model),
-        out=str(out),
-        columns=column_map(columns),
-        candidates=None if candidates is None else plain_candidates(candidates, model),
-        k=k,
-        skip_bad=skip_bad,
-    )
+    offered = None if candidates is None else plain_candidates(candidates, model)
+    job = ScoringJob(str(model), str(out), column_map(columns), offered, k, skip_bad)
     with progress_bar("scoring", 100) as bar:
         place = Placement(on_ray, address, workers)
         report = run(job, source, place, rows, lambda done, total: bar(100 * done // max(1, total)))

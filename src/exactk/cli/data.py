@@ -12,8 +12,10 @@ import typer
 from exactk.cli import app
 from exactk.cli.output import (
     ADDRESS,
+    DATASET,
     JSON,
     LOST,
+    MAP,
     RAY,
     download_bar,
     emit,
@@ -36,6 +38,7 @@ data.add_typer(build, name="build")
 
 OUT = typer.Option(..., "--out", help="The dataset folder to write.")
 SOURCE = typer.Option(None, "--source", help="Folder with the files. Without it, they are downloaded.")
+CARD_SIZE = typer.Option(4, "--k", "-k", help="Items on a card.")
 RULES = typer.Option(None, "--rules", help="Rules that every card must keep (TOML or JSON).")
 
 
@@ -62,7 +65,7 @@ def build_movielens(
     release: str = typer.Option(
         "ml-100k", "--release", help="Which release to download: ml-100k, ml-1m, ml-10m or ml-25m."
     ),
-    k: int = typer.Option(4, "--k", "-k", help="Items on a card."),
+    k: int = CARD_SIZE,
     n: int = typer.Option(20, "--n", "-n", help="Candidates of a request."),
     protocol: Literal["leak-free", "paper"] = typer.Option(
         "leak-free",
@@ -98,7 +101,7 @@ def build_world(
     theme: float = typer.Option(
         0.0, "--theme", help="How much a card gains by three items of one theme, in log-odds."
     ),
-    k: int = typer.Option(4, "--k", "-k", help="Items on a card."),
+    k: int = CARD_SIZE,
     n: int = typer.Option(50, "--n", "-n", help="Candidates of a request."),
     click_rate: float = typer.Option(0.13, "--click-rate", help="Share of logged cards that are clicked."),
     seed: int = typer.Option(7, "--seed", help="Seed of the random numbers."),
@@ -128,9 +131,7 @@ def build_frame(
     out: Path = OUT,
     items: Path | None = typer.Option(None, "--items", help="A table of items: attributes and features."),
     users: Path | None = typer.Option(None, "--users", help="A table of users: features."),
-    columns: list[str] = typer.Option(
-        [], "--map", help="Say what your columns are called: user_id=uid. May be repeated."
-    ),
+    columns: list[str] = MAP,
     item_columns: list[str] = typer.Option([], "--map-items", help="The same for the table of items."),
     user_columns: list[str] = typer.Option([], "--map-users", help="The same for the table of users."),
     item_features: list[str] = typer.Option(
@@ -225,9 +226,7 @@ def draft_columns(
     log: Path = typer.Argument(help="The log: CSV, JSON lines, Parquet, or a folder of these."),
     items: Path | None = typer.Option(None, "--items", help="A table of items that belongs to it."),
     users: Path | None = typer.Option(None, "--users", help="A table of users that belongs to it."),
-    columns: list[str] = typer.Option(
-        [], "--map", help="Say what a column is: user_id=uid. May be repeated."
-    ),
+    columns: list[str] = MAP,
     as_json: bool = JSON,
 ) -> None:
     """Draft a columns file (TOML) from the beginning of a log: what each column seems to be for. Read it first."""
@@ -264,19 +263,14 @@ def build_log(
         return
     _say_built(Dataset.open(out), as_json)
     for use, names in found.columns.items():
-        if isinstance(names, dict):
-            for kind, held in names.items():
-                emit(
-                    f"used as {kind}: {held}"
-                    if use == "roles"
-                    else f"used as {use} {kind}: {', '.join(held)}"
-                )
+        for kind, held in names.items() if isinstance(names, dict) else ():
+            emit(f"used as {kind}: {held}" if use == "roles" else f"used as {use} {kind}: {', '.join(held)}")
     for what, count in found.left_out.items():
         emit(f"left out, {count:,} times: {what}")
 
 
 @data.command("stats")
-def stats(folder: Path = typer.Argument(help="A dataset folder."), as_json: bool = JSON) -> None:
+def stats(folder: Path = DATASET, as_json: bool = JSON) -> None:
     """Count what a dataset folder holds."""
     from exactk.data.audit import stats as count
     from exactk.data.dataset import Dataset
@@ -296,7 +290,7 @@ def stats(folder: Path = typer.Argument(help="A dataset folder."), as_json: bool
 
 @data.command("audit")
 def audit(
-    folder: Path = typer.Argument(help="A dataset folder."),
+    folder: Path = DATASET,
     split: Literal["recorded", "random", "user", "time", "pair"] | None = typer.Option(
         None,
         "--split",

@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from exactk.cli import app
-from exactk.cli.output import ADDRESS, JSON, LOST, RAY, emit, emit_figures, emit_json, keep_json, plain, talk
+from exactk.cli.output import (
+    ADDRESS,
+    DATASET,
+    JSON,
+    LOST,
+    MODEL,
+    RAY,
+    emit,
+    emit_figures,
+    emit_json,
+    keep_json,
+    plain,
+    talk,
+)
 from exactk.errors import DataError
 
 if TYPE_CHECKING:
@@ -30,7 +43,7 @@ Part = Literal["train", "valid", "test"]
 
 @app.command("train")
 def train(
-    data: Path = typer.Argument(help="A dataset folder (exactk data build)."),
+    data: Path = DATASET,
     out: Path = typer.Option(..., "--out", help="The model folder to write."),
     preset: str = typer.Option(
         "best",
@@ -114,8 +127,8 @@ def train(
 
 @app.command("evaluate")
 def evaluate(
-    model: Path = typer.Argument(help="A model folder (exactk train)."),
-    data: Path = typer.Argument(help="A dataset folder."),
+    model: Path = MODEL,
+    data: Path = DATASET,
     part: Part = typer.Option("test", "--part", help="The part of the log to measure on."),
     split: Split | None = typer.Option(
         None,
@@ -163,11 +176,11 @@ def evaluate(
     document = {"model": str(model), "data": str(data), "part": part, **figures, "off_policy": off_policy}
     document["caution"] = caution
     if keep is not None:
-        made = {"command": " ".join(["exactk", *sys.argv[1:]]), "machine": plain(this_machine())}
-        row = plain({**document, "config": recommender.config.to_dict(), "command": made["command"]})
+        origin = {"command": " ".join(["exactk", *sys.argv[1:]]), "machine": plain(this_machine())}
+        row = plain({**document, "config": recommender.config.to_dict(), "command": origin["command"]})
         rows = _kept_rows(keep)
         rows = [other for other in rows if (other["model"], other["part"]) != (row["model"], row["part"])]
-        keep_json({"name": "evaluate", "quick": False, **made, "rows": [*rows, row], "goals": []}, keep)
+        keep_json({"name": "evaluate", "quick": False, **origin, "rows": [*rows, row], "goals": []}, keep)
     if as_json:
         emit_json(document)
         return
@@ -192,9 +205,10 @@ def split_of(
     if trained is None:
         return asked, UNKNOWN_SPLIT
     if trained.impressions != here.impressions:
-        return asked, (
+        said = (
             "this model was trained on other impressions: these are split as asked, or as the folder has it"
         )
+        return asked, said
     if trained.cutoffs is not None:
         return asked, (
             f"this model was trained on a split at {', '.join(trained.cutoffs)}, which only Python can repeat"
@@ -208,7 +222,7 @@ def split_of(
 
 @app.command("compare")
 def compare(
-    data: Path = typer.Argument(help="A dataset folder."),
+    data: Path = DATASET,
     methods: list[str] = typer.Option(
         [],
         "--method",
@@ -292,7 +306,7 @@ def compare(
 
 @app.command("export")
 def export(
-    model: Path = typer.Argument(help="A model folder (exactk train)."),
+    model: Path = MODEL,
     out: Path = typer.Option(..., "--out", help="The file to write."),
     to: Literal["onnx"] = typer.Option("onnx", "--to", help="The format."),
     k: int | None = typer.Option(
@@ -309,8 +323,7 @@ def export(
     The default model becomes a graph that scores each candidate and each pair; `exactk.solve` finds the best card from
     these scores. A policy becomes a graph that writes whole cards.
     """
-    from exactk.learning.onnx import export_onnx
-    from exactk.learning.onnx_value import export_value
+    from exactk.learning.onnx import export_onnx, export_value
     from exactk.recommender import Recommender
 
     recommender = Recommender.load(model)

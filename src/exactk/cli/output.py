@@ -20,6 +20,11 @@ from exactk.errors import InputError
 # Options that several commands share.
 JSON = typer.Option(False, "--json", help="Print exactly one JSON object.")
 RAY = typer.Option(False, "--ray", help="Run on a Ray cluster (needs the extra `scale`).")
+MAP = typer.Option(
+    [], "--map", help="Say what your columns are called: user_id=uid, item_id=sku. May be repeated."
+)
+MODEL = typer.Argument(help="A model folder (exactk train).")
+DATASET = typer.Argument(help="A dataset folder (exactk data build).")
 LOST = 3  # exit status where --strict was asked for: made, but of no use (much was lost, nothing was learned)
 ADDRESS = typer.Option(
     None,
@@ -168,24 +173,26 @@ def _figure(value: object) -> str:
 @contextmanager
 def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar on stderr for work of a known size, silent where nobody watches; called with how much is done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    columns = (TextColumn(label), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with _bar(TextColumn(label), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task(label, total=total or None)
         yield lambda done: bar.update(task, completed=done)
+
+
+def _bar(*columns: Any) -> Any:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @contextmanager
 def download_bar() -> Iterator[Callable[[int, int | None], None]]:
     """A bar for bytes on their way, silent where nobody watches."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
-    columns = (TextColumn("downloading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with _bar(TextColumn("downloading"), BarColumn(), DownloadColumn(), TransferSpeedColumn()) as bar:
         task = bar.add_task("downloading", total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)

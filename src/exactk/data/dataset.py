@@ -207,6 +207,12 @@ class Dataset:
         """Some impressions of this view, in the order asked for."""
         return Dataset(self.folder, self.rows[places], self._own_rules, self.parted)
 
+    def spread(self, most: int) -> Dataset:
+        """So many impressions at the most, evenly spaced."""
+        if len(self) <= most:
+            return self
+        return self.take(np.linspace(0, len(self) - 1, most).astype(np.int64))
+
     def demonstrations(self) -> Dataset:
         """The clicked cards only."""
         return self.take(self.clicked)

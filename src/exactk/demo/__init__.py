@@ -122,7 +122,7 @@ class Story:
     explained: Explained
 
 
-def tell(folder: Path, say: Callable[[str], None], impressions: int = 60_000) -> Story:
+def story_of(folder: Path, say: Callable[[str], None], impressions: int = 60_000) -> Story:
     """Build, train and judge in `folder`, which may hold the world of an earlier demo."""
     say(f"building a world of {impressions:,} logged cards")
     data = _world(folder / "world", impressions)

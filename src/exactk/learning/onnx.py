@@ -1,11 +1,15 @@
-"""A policy's whole decode as one ONNX graph: requests in, cards out, batch and number of candidates free.
+"""A trained model as one ONNX graph: a policy's whole decode, or the scores and pair scores of a learned value.
 
-Knows graph and presence, not caps, pins or exact look-ahead: `found` says where a card was completed without them.
+Knows no rules but graph and presence of a policy's step: what caps, pins and briefs ask is for `exactk.solve` to keep.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from exactk.atomic import atomic_file
+from exactk.data.requests import Request
 from exactk.errors import ConfigError
 from exactk.learning.phases import Models
 from exactk.models.gattn import EncodedRequests, State
+from exactk.models.pairvalue import SearchableValue
 from exactk.models.policy import Policy
+from exactk.problem.batch import CANDIDATE_AXES, Batch
 from exactk.search.decoding import log_probabilities
 from exactk.tensors import Facts, TensorBatch
 
@@ -84,16 +91,8 @@ class CardGraph(nn.Module):
             "group": nothing[:, None][:, :0],
             "cap": nothing[:, :0],
         }
-        facts = Facts(
-            all_safe=False,
-            complete=False,
-            has_pins=False,
-            ragged=False,
-            all_present=False,
-            longest=self.card_size,
-        )
         given: dict[str, Any] = {"user": nothing[:, 0], "item": nothing, **rules, **named}
-        return self.policy.encode(TensorBatch(**given, facts=facts))
+        return self.policy.encode(TensorBatch(**given, facts=Facts(longest=self.card_size)))
 
     def best(
         self, beams: BegunCards, encoded: EncodedRequests, state: State, graph: Tensor, t: int, width: int
@@ -164,7 +163,16 @@ def export_onnx(model: Any, path: Path | str, card_size: int | None = None) -> P
     Inputs: ids or features as the model reads them, present [B, N], graph [B, N, N]. Outputs: card [B, K],
     log_prob [B], found [B] (False: the masks alone met a dead end).
     """
-    policy, size = (model, card_size) if isinstance(model, Policy) else of_recommender(model, card_size)
+    policy, size = model, card_size
+    if not isinstance(model, Policy):
+        policy, size = (
+            Models.of(model.fitted).policy,
+            model.fitted.card_size if card_size is None else card_size,
+        )
+    if policy is None:
+        raise ConfigError(
+            "export_onnx writes what a policy does; this model has none: export_value writes what it weighs cards by"
+        )
     if policy.guide is not None:
         raise ConfigError("export to ONNX does not know guided policies: train with policy.guided=false")
     if size is None:
@@ -175,9 +183,8 @@ def export_onnx(model: Any, path: Path | str, card_size: int | None = None) -> P
     axes |= {name: {0: "batch", 1: "candidates"} for name in ("item", "item_features", "present")}
     axes["graph"] = {0: "batch", 1: "candidates", 2: "candidates"}
     outputs = ["card", "log_prob", "found"]
-    with atomic_file(path) as part, torch.no_grad(), warnings.catch_warnings():
+    with atomic_file(path) as part, torch.no_grad(), _quiet():
         # The older exporter traces this graph in seconds. What it warns of (sizes as constants) is meant.
-        warnings.simplefilter("ignore")
         torch.onnx.export(
             module, example, str(part), input_names=list(module.names), output_names=outputs,
             dynamic_axes={name: axes[name] for name in (*module.names, *outputs)}, opset_version=OPSET, dynamo=False,
@@ -185,21 +192,10 @@ def export_onnx(model: Any, path: Path | str, card_size: int | None = None) -> P
     return Path(path)
 
 
-def of_recommender(recommender: Any, card_size: int | None) -> tuple[Policy, int]:
-    """The policy of a fitted recommender and its card size."""
-    fitted = recommender.fitted
-    policy = Models.of(fitted).policy
-    if policy is None:
-        raise ConfigError(
-            "export_onnx writes what a policy does; this model has none: export_value writes what it weighs cards by"
-        )
-    return policy, fitted.card_size if card_size is None else card_size
-
-
 def example_inputs(policy: Policy, num_candidates: int) -> list[Tensor]:
     """Two requests of the right shapes for tracing."""
     B, N, vectors = 2, num_candidates, policy.inputs.vectors
-    made = {
+    tensors = {
         "user": torch.zeros(B, dtype=torch.long),
         "item": torch.zeros(B, N, dtype=torch.long),
         "user_features": torch.zeros(B, vectors.user_feature_size),
@@ -207,4 +203,76 @@ def example_inputs(policy: Policy, num_candidates: int) -> list[Tensor]:
         "present": torch.ones(B, N, dtype=torch.bool),
         "graph": torch.ones(B, N, N, dtype=torch.bool),
     }
-    return [made[name] for name in input_names(policy)]
+    return [tensors[name] for name in input_names(policy)]
+
+
+OUTPUTS = ("bias", "node", "pair")
+OF_RULES = ("graph", "card_size", "pinned", "group", "cap", "tie_key")
+
+
+class ValueGraph(nn.Module):
+    """The value of any card is bias plus its nodes plus its pairs, each pair once; absent candidates have zeros."""
+
+    def __init__(self, value: SearchableValue, example: TensorBatch) -> None:
+        super().__init__()
+        self.value, self.example = value, example
+        self.names = tuple(name for name in example.named() if name not in OF_RULES)
+
+    def forward(self, *given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(bias [B], node [B, N], pair [B, N, N]) of inputs in the order of `names`."""
+        named: dict[str, Any] = dict(zip(self.names, given, strict=True))
+        found, present = self.value.values(replace(self.example, **named)), named["present"]
+        both = present.unsqueeze(2) & present.unsqueeze(1)
+        return found.bias, found.node * present, found.pair * both
+
+
+def export_value(recommender: Any, path: Path | str, num_candidates: int) -> Path:
+    """Write one file that weighs requests of up to `num_candidates`; shorter ones are padded, `present` False.
+
+    Its inputs are the arrays of `recommender.fitted.builder.batch(requests)`, see `value_inputs`.
+    """
+    if num_candidates < 2:
+        raise ConfigError(f"a graph weighs at least 2 candidates, got {num_candidates}")
+    fitted = recommender.fitted
+    value = Models.of(fitted).value
+    if not isinstance(value, SearchableValue) or fitted.config.pair_value.triples:
+        raise ConfigError(
+            "export to ONNX weighs items and pairs; this model weighs three at a time (pair_value.triples)"
+        )
+    as_id: Any = fitted.vocabulary.item_type or str
+    request = Request(None, tuple(map(as_id, range(num_candidates))), 1)
+    example = TensorBatch.of(fitted.builder.batch([request, request]))
+    graph = ValueGraph(value.eval(), example).eval()
+    batch = torch.export.Dim("batch")
+    with atomic_file(path) as part, torch.no_grad(), _quiet():
+        torch.onnx.export(
+            graph, tuple(example.named()[name] for name in graph.names), str(part), input_names=list(graph.names),
+            output_names=list(OUTPUTS), opset_version=OPSET, dynamo=True, external_data=False,
+            dynamic_shapes={"given": tuple({0: batch} for _ in graph.names)},
+        )  # fmt: skip
+    return Path(path)
+
+
+def value_inputs(batch: Batch, num_candidates: int) -> dict[str, np.ndarray]:
+    """A batch as the exported graph takes it: every list padded to its N."""
+    missing = num_candidates - batch.present.shape[1]
+    found = {name: t.numpy() for name, t in TensorBatch.of(batch).named().items() if name not in OF_RULES}
+    for name, axes in CANDIDATE_AXES.items():
+        if name in found:
+            widths = [(0, missing * (axis in axes)) for axis in range(found[name].ndim)]
+            found[name] = np.pad(found[name], widths)
+    return found
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    """The exporter tells of its progress, and of packages that nobody needs."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -23,11 +23,10 @@ from exactk.engine.decode import CompiledDecoder
 from exactk.errors import ConfigError, DataError
 from exactk.learning import calibrate, card_task
 from exactk.learning.fit import fit
-from exactk.learning.kinds import start_kinds
 from exactk.learning.optimiser import fit_settings, with_sparse_gradients
 from exactk.learning.process import current_ranks
 from exactk.learning.progress import Figures, Listener
-from exactk.learning.tasks import Data, Measure, policy_task, predictions, value_task
+from exactk.learning.tasks import Data, Measure, policy_task, predictions, start_kinds, value_task
 from exactk.model_folder import TrainedModel
 from exactk.models.card_value import CardValue
 from exactk.models.pairvalue import Ensemble, PairValue

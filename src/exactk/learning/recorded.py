@@ -27,7 +27,7 @@ MOST_KINDS = 4  # recorded: each keeps the memory of a whole step
 Loss = Callable[[TensorBatch, float, Generator], "Step"]
 
 # What the loss of a value of cards may take for granted: it asks nothing of the rules.
-RULES_ASIDE = Facts(all_safe=True, complete=False, has_pins=False, ragged=True, all_present=False, longest=0)
+RULES_ASIDE = Facts(all_safe=True, ragged=True)
 
 
 def safe_facts(batch: TensorBatch) -> Facts | None:

@@ -238,10 +238,14 @@ class CardValue(SearchableValue):
 
     def values(self, batch: TensorBatch) -> Values:
         """Mean node and pair values of the members."""
-        parts = self.raw_values(batch)
-        if self.sizes.shown == "list":
-            parts = [v._replace(node=shares(v.node, batch), bias=v.bias * 0) for v in parts]
-        return Values(*(torch.stack(part).mean(0) for part in zip(*parts, strict=True)))
+        return Values.mean(self._weighed(batch))
+
+    def _weighed(self, batch: TensorBatch, at: Int[Tensor, "B R"] | None = None) -> list[Values]:
+        """What adds up to the worth of a card: of a list each node is a share of its softmax."""
+        parts = self.raw_values(batch, at)
+        if self.sizes.shown != "list":
+            return parts
+        return [v._replace(node=shares(v.node, batch), bias=v.bias * 0) for v in parts]
 
     def on_cards(
         self, batch: TensorBatch
@@ -262,10 +266,7 @@ class CardValue(SearchableValue):
         if self.sizes.shown == "card" and self.config.attention != "always" and batch.item.shape[1] > S * K:
             at = cards.clamp(min=0).flatten(1)
             cards = torch.where(cards >= 0, torch.arange(S * K, device=cards.device).view(S, K), -1)
-        parts = self.raw_values(batch, at)
-        if self.sizes.shown == "list":
-            parts = [v._replace(node=shares(v.node, batch), bias=v.bias * 0) for v in parts]
-        return torch.stack([v.bias.unsqueeze(1) + sums(v, cards) for v in parts])
+        return torch.stack([v.bias.unsqueeze(1) + sums(v, cards) for v in self._weighed(batch, at)])
 
 
 def shares(node: Float[Tensor, "B N"], batch: TensorBatch) -> Float[Tensor, "B N"]:

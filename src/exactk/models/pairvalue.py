@@ -30,6 +30,11 @@ class Values(NamedTuple):
     node: Float[Tensor, "B N"]
     pair: Float[Tensor, "B N N"]
 
+    @classmethod
+    def mean(cls, parts: Iterable[Values]) -> Values:
+        """Their mean, which is a sum over items and pairs again."""
+        return cls(*(torch.stack(part).mean(0) for part in zip(*parts, strict=True)))
+
 
 class Ensemble(nn.Module):
     """Members (one will do) that give the logit of P(r=1|A,u); forward: their mean [B, S] for cards [B, S, K]."""
@@ -143,7 +148,7 @@ class PairMember(nn.Module):
 
     An item is a mixture of a few learned kinds; T says which kinds help and which harm each other, the second term
     what near-duplicates do, s(u) how much the user minds either. Kinds and places read the raw vectors x: squeezed
-    through the embedding that tastes need, they lost what tells kinds apart. Where kinds begin: `learning/kinds.py`.
+    through the embedding that tastes need, they lost what tells kinds apart. Where kinds begin: `learning/tasks.py`.
     """
 
     def __init__(self, config: PairValueConfig, sizes: InputSizes) -> None:
@@ -194,11 +199,7 @@ class PairMember(nn.Module):
         user = user.unsqueeze(1)  # B 1 Du
         both = self.map_item(item) * self.map_user(user)
         hidden = (self.node_item(item) + self.node_user(user) + self.node_both(both)).relu()
-        node = (
-            self.node_out(self.dropout(hidden)).squeeze(-1)
-            + self.node_linear(item).squeeze(-1)
-            + both.sum(-1)
-        )
+        node = (self.node_out(self.dropout(hidden)) + self.node_linear(item)).squeeze(-1) + both.sum(-1)
         return ValueTerms(node, self.kinds(item).softmax(-1), self.places(item), minding)
 
     def pairs(self, terms: ValueTerms) -> Float[Tensor, "B *S R R"]:
@@ -260,8 +261,7 @@ class PairValue(SearchableValue):
 
     def values(self, batch: TensorBatch) -> Values:
         """The members' mean node and pair values."""
-        parts = [member.values(batch) for member in self.members]  # type: ignore[operator]
-        return Values(*(torch.stack(part).mean(0) for part in zip(*parts, strict=True)))
+        return Values.mean(member.values(batch) for member in self.members)  # type: ignore[operator]
 
     def shares(self, batch: TensorBatch) -> tuple[Float[Tensor, "B N C"], Float[Tensor, "C"]]:
         """What every candidate has that three items may share, of all members side by side, and its mean worth."""

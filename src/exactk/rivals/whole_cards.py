@@ -22,7 +22,7 @@ from exactk.models.inputs import InputLayer, Vectors, initialise
 from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, CardPicker, Logs, Setting, TrainedMethod, tuned
-from exactk.rivals.listwise import FirstList
+from exactk.rivals.item_networks import FirstList
 from exactk.rivals.selection import Judge, scatter
 from exactk.rivals.training import RivalTask, liked_in, mean_loss, settings_for, softmax_loss, trained
 from exactk.search.decoding import beam, distributions, greedy, greedy_by_weight, log_prob, sample

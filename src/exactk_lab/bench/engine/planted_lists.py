@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from exactk.learning.card_losses import losses_of
+from exactk.learning.card_task import losses_of
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.optimiser import fit_settings
 from exactk.learning.recorded import RULES_ASIDE
