@@ -12,8 +12,9 @@ import torch
 from safetensors.numpy import save_file
 
 from exactk.atomic import atomic_file, atomic_folder, check_place, write_text
+from exactk.cli.output import kept_file
 from exactk.data.dataset import Dataset
-from exactk.errors import DataError
+from exactk.errors import DataError, InputError
 from exactk.learning import optimiser
 from exactk.recommender import Recommender
 from rival_logs import planted_log
@@ -118,3 +119,47 @@ def test_what_is_no_file_or_no_folder_is_never_replaced(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "pipe"]
     with pytest.raises(DataError, match="/dev/stdout is no file"):  # also where a file stands behind it
         check_place(Path("/dev/stdout"), "file", fits=True)
+
+
+def test_a_link_is_followed_and_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "folder").symlink_to("real")
+    (tmp_path / "file").symlink_to("real file")
+    with atomic_folder(tmp_path / "folder") as draft:
+        (draft / "new").write_text("new")
+    write_text(tmp_path / "file", "new")
+    assert (tmp_path / "real" / "new").read_text() == (tmp_path / "real file").read_text() == "new"
+    assert (tmp_path / "folder").is_symlink()
+    assert (tmp_path / "file").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder", "real", "real file"]
+
+
+def test_links_that_lead_nowhere_are_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(DataError, match="could not be written"):
+        write_text(tmp_path / "a", "text")
+    with pytest.raises(DataError, match="could not be written"), atomic_folder(tmp_path / "a"):
+        pass
+    with pytest.raises(InputError, match="cannot be written"), kept_file(tmp_path / "a"):
+        pass
+    assert (tmp_path / "a").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_a_model_takes_the_place_of_a_model_alone(tmp_path: Path) -> None:
+    """Training with the dataset's own folder as --out once left a model where the dataset had been."""
+    planted_log(tmp_path / "log", num=20)
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "config.json").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    model = Recommender.load("tests/fixtures/model-1-pair_value")
+    for place in ("log", "letters"):
+        with pytest.raises(DataError, match=f"{place} exists and is no model; it will not be overwritten"):
+            model.save(tmp_path / place)
+    assert len(Dataset.open(tmp_path / "log")) == 20
+    for place in ("empty", "new", "new"):
+        model.save(tmp_path / place)
+        Recommender.load(tmp_path / place)
+    with pytest.raises(DataError, match="exists and is no dataset"):
+        planted_log(tmp_path / "new", num=20)

@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,9 +28,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
 
     A kill at any moment leaves the old file or the new one, whole. Two processes may write the same file: one stays.
     """
-    target = Path(path)
-    _make_parent(target)
-    check_place(target, "file", target.is_file())
+    target = _at_its_place(path, "file")
     draft = target.with_name(f".{target.name}.{os.getpid()}.writing")
     try:
         draft.touch()
@@ -54,10 +52,11 @@ def write_text(path: Path | str, text: str) -> None:
 
 @contextmanager
 def atomic_folder(path: Path | str) -> Iterator[Path]:
-    """Yield an empty folder to fill; on success it takes the place of `path`, on any failure `path` is untouched."""
-    target = Path(path).absolute()
-    _make_parent(target)
-    check_place(target, "folder", target.is_dir())
+    """Yield an empty folder to fill; on success it takes the place of `path`, on any failure `path` is untouched.
+
+    What stood at `path` goes, whatever it held: see `check_replaceable`.
+    """
+    target = _at_its_place(path, "folder")
     draft = draft_folder(target)
     try:
         yield draft
@@ -82,6 +81,25 @@ def draft_folder(target: Path) -> Path:
     return draft
 
 
+def _at_its_place(path: Path | str, kind: str) -> Path:
+    """Where a file or folder of this name stands: links are followed, never replaced."""
+    target = Path(path)
+    _make_parent(target)
+    check_place(target, kind, target.is_file() if kind == "file" else target.is_dir())
+    try:
+        return followed(target)
+    except OSError as error:
+        raise failed(target, error) from error
+
+
+def followed(path: Path) -> Path:
+    """Where a link leads, a path that is none itself; links that lead in a ring lead nowhere."""
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return target
+
+
 def _make_parent(target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -93,6 +111,16 @@ def check_place(target: Path, kind: str, fits: bool) -> None:
     """Refuse a place where something else stands: root may rename a file over /dev/null, and then it is gone."""
     if target.absolute().parent == Path("/dev") or (target.exists() and not fits):
         raise DataError(f"{target} is no {kind}, and will not be overwritten")
+
+
+def check_replaceable(target: Path, kind: str, marks: Sequence[str]) -> None:
+    """Refuse to put a dataset, or a model, in the place of a folder that is neither empty nor one of its kind.
+
+    `marks` are files that every folder of the kind has.
+    """
+    check_place(target, "folder", target.is_dir())
+    if target.is_dir() and any(target.iterdir()) and not all((target / name).is_file() for name in marks):
+        raise DataError(f"{target} exists and is no {kind}; it will not be overwritten")
 
 
 def swap(draft: Path, target: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from exactk.atomic import atomic_folder, failed, sha256
+from exactk.atomic import atomic_folder, check_replaceable, failed, sha256
 from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import SplitRecord
 from exactk.data.requests.builder import RequestBuilder
@@ -56,11 +56,17 @@ class TrainedModel:
 
 def save(fitted: TrainedModel, path: Path) -> None:
     """Write the whole folder beside its place and swap it in."""
+    check_free(path)
     try:
         with atomic_folder(path) as folder:
             _write(fitted, folder)
     except SafetensorError as error:
         raise failed(path, error) from error
+
+
+def check_free(path: Path) -> None:
+    """Refuse a place that holds anything but a model: saving would take it away."""
+    check_replaceable(path, "model", ("config.json", "vocabulary.json"))
 
 
 def _write(fitted: TrainedModel, folder: Path) -> None:

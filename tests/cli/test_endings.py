@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +88,16 @@ def test_results_that_do_not_fit_on_the_disk_are_one_line_and_exit_2() -> None:
             [sys.executable, "-m", "exactk", "settings"], stdout=full, stderr=subprocess.PIPE
         )
     assert (done.returncode, done.stderr) == (2, b"exactk: No space left on device\n")
+
+
+@pytest.mark.parametrize("letters", ["ascii", "latin-1", "utf-8"])
+def test_letters_that_a_terminal_lacks_end_nothing(tmp_path: Path, letters: str) -> None:
+    file = tmp_path / "scores.jsonl"
+    file.write_text('{"item_id": "\u0416\u00e9", "score": 1, "price": 2}\n', encoding="utf-8")
+    command = [sys.executable, "-m", "exactk", "solve", str(file), "-k", "1"]
+    surroundings = os.environ | {"PYTHONIOENCODING": letters}
+    for more in ([], ["--json"], ["--include", "\udcff"]):  # the last is no text at all
+        done = subprocess.run([*command, *more], capture_output=True, env=surroundings, timeout=120)
+        assert (done.returncode, b"Traceback" in done.stderr) == (2 if "--include" in more else 0, False)
+        if "--json" in more:
+            assert json.loads(done.stdout.decode(letters))["cards"][0]["items"] == ["\u0416\u00e9"]

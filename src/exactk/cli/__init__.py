@@ -9,6 +9,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from io import TextIOWrapper
 from typing import Any
 
 import typer
@@ -105,6 +106,12 @@ def as_options(message: str) -> str:
 
 def main() -> None:
     """Run the command line: an error of the caller's is one clear line and exit 2."""
+    for stream in (
+        sys.stdout,
+        sys.stderr,
+    ):  # a letter that the terminal lacks is written as \xe9, and ends nothing
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="exactk")
     except ExactKError as error:

@@ -87,9 +87,11 @@ def train(
     from exactk.data.dataset import Dataset
     from exactk.learning.calibrate import training_faults
     from exactk.learning.process import current_ranks
+    from exactk.model_folder import check_free
     from exactk.problem.rules.constraints import load_rules
     from exactk.recommender import Recommender
 
+    check_free(out)
     settings = chosen_settings(preset, config, overrides)
     dataset = Dataset.open(data)
     learned, held_out, _ = dataset.split(split, seed=seed)
@@ -341,7 +343,7 @@ def _kept_rows(keep: Path) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = json.loads(keep.read_text(encoding="utf-8"))["rows"]
         return [row for row in rows if row["model"] and row["part"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             f"--keep {keep} holds something else than figures of `evaluate`: {error!r}"
         ) from error

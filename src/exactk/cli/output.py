@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 import typer
 
+from exactk.atomic import followed
 from exactk.errors import InputError
 
 # Options that several commands share.
@@ -44,7 +45,8 @@ def emit(text: str) -> None:
 
 def emit_json(value: Any) -> None:
     """The result as one JSON object; not-a-number becomes null, which JSON can say."""
-    emit(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
+    letters = "utf-8" in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    emit(json.dumps(plain(value), ensure_ascii=not letters, allow_nan=False))
 
 
 def keep_json(document: Any, path: Path) -> None:
@@ -73,7 +75,10 @@ def kept_file(path: Path, *inputs: Path | None) -> Iterator[TextIO]:
         except OSError as error:
             raise InputError(f"--out {path} cannot be written: {error.strerror or error}") from None
         return
-    target = path.resolve()
+    try:
+        target = followed(path)
+    except OSError as error:
+        raise InputError(f"--out {path} cannot be written: {error.strerror}") from None
     if not target.parent.is_dir():
         raise InputError(f"--out {path}: there is no folder {target.parent}; make it first")
     if any(given is not None and given.exists() and _same(given, target) for given in inputs):
@@ -105,7 +110,7 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
-    return value
+    return value if value is None or isinstance(value, str | int | float) else str(value)  # dates, ids
 
 
 def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from exactk.atomic import atomic_folder, failed, sha256
+from exactk.atomic import atomic_folder, check_replaceable, failed, sha256
 from exactk.data.columns import Columns
 from exactk.data.columns.candidates import VALUES, CandidateWriter
 from exactk.data.table import FILES, Kind, Meta, canonical
@@ -50,11 +50,7 @@ class DatasetWriter:
         self._copied: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> DatasetWriter:
-        foreign = self.path.is_file() or (
-            self.path.is_dir() and not (self.path / "meta.json").is_file() and any(self.path.iterdir())
-        )
-        if foreign:
-            raise DataError(f"{self.path} exists and is no dataset; it will not be overwritten")
+        check_replaceable(self.path, "dataset", ("meta.json", FILES["impressions"]))
         self._draft = self._stack.enter_context(atomic_folder(self.path))
         columns = Columns.from_dict(self.meta.columns or {}, "meta.json: columns")
         if columns.candidate.names or columns.measured:
