@@ -15,7 +15,15 @@ import pytest
 
 from exactk.data.logs.files import beginning, spread, tables_of
 from exactk.data.logs.frame import from_frame
-from exactk.data.logs.written import flags_of, has_decimal_commas, numbers_with_commas, order_of, read_moments
+from exactk.data.logs.written import (
+    LEVELS,
+    flags_of,
+    has_decimal_commas,
+    json_table,
+    numbers_with_commas,
+    order_of,
+    read_moments,
+)
 from exactk.errors import DataError, InputError
 from exactk.scale.plan import files_of, parts_of
 
@@ -167,3 +175,20 @@ def test_ids_that_lost_their_last_digits_are_refused() -> None:
     users[:5] = np.nan
     with pytest.raises(DataError, match=r"column 'user_id': .* lost its last digits when it was read"):
         from_frame(frame(user_id=users))
+
+
+@pytest.mark.parametrize("opened", [b"[", b'{"a":', b'[{"a":', b' [\t{ "\\"[" :'])
+def test_lines_nested_without_end_are_refused_and_end_no_process(tmp_path: Path, opened: bytes) -> None:
+    """Arrow's reader follows them with the machine's own stack: 100,000 levels were a segmentation fault."""
+    good = b'{"id": 1, "text": "' + b"[{" * 500 + b'", "list": ' + b"[" * 50 + b"]" * 50 + b"}\n"
+    assert len(json_table(good * 3)) == 3  # brackets in texts are no levels
+    for levels in (LEVELS + 1, 100_000):
+        bad = b'{"id": 2, "list": ' + opened * levels + b"\n"
+        with pytest.raises(pa.ArrowInvalid, match="nested more than 64 levels deep"):
+            json_table(good + bad + good)
+    (tmp_path / "log.jsonl").write_bytes(good + bad)
+    with pytest.raises(DataError, match=r"log\.jsonl does not read as jsonl: .*nested"):
+        list(tables_of(tmp_path / "log.jsonl"))
+    cell = (opened * 100_000).decode()
+    held = spread(pa.table({"cell": ['{"a": 1}', f'{{"a": {cell}']}))
+    assert held["cell"].to_pylist()[1].startswith('{"a": ')  # stays a text

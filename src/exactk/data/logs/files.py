@@ -17,10 +17,15 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
-import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from exactk.data.logs.written import has_decimal_commas, numbers_with_commas, objects_of, seem_values
+from exactk.data.logs.written import (
+    has_decimal_commas,
+    json_table,
+    numbers_with_commas,
+    objects_of,
+    seem_values,
+)
 from exactk.data.table import combine, flatten, is_list, is_text, lists_of, replaced
 from exactk.errors import DataError, InputError, why_unreadable
 
@@ -288,11 +293,6 @@ def _json_lines(path: Path, _: frozenset[str]) -> Iterator[pa.Table]:
                         table = table.append_column(one, pa.nulls(len(table), one.type))
                 known = table.schema
                 yield table
-
-
-def json_table(lines: bytes) -> pa.Table:
-    """Whole lines of JSON; in one block, as a line longer than the usual block would be refused."""
-    return pajson.read_json(pa.BufferReader(lines), pajson.ReadOptions(block_size=len(lines) + 1))
 
 
 def is_frame(value: Any) -> bool:

@@ -11,7 +11,7 @@ import ast
 import json
 import re
 from contextlib import suppress
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,8 @@ import pyarrow.json as pajson
 
 from exactk.data.table import flagged, flags_in, flatten, is_number, is_text, lists_of
 
+LEVELS = 64  # of lists and objects in one another; no log that anybody reads has more
+_TEXT = re.compile(rb'"(?:[^"\\\n]|\\.)*"')
 _MONEY = "€$£¥"
 _NUMBER = rf"^[-+]?[{_MONEY}]?\s?[-+]?(\d{{1,3}}(,\d{{3}})+|\d+)?(\.\d+)?([eE][-+]?\d+)?\s?[%{_MONEY}]?$"
 _COMMAS = rf"^\s*[-+]?[{_MONEY}]?\s?[-+]?(\d{{1,3}}(\.\d{{3}})+|\d+)(,\d+)?([eE][-+]?\d+)?\s?[%{_MONEY}]?\s*$"
@@ -194,11 +196,40 @@ def objects_of(texts: pa.Array) -> pa.Array | None:
     cells = texts.to_pylist()
     lines = "\n".join(f'{{"cell": {"null" if cell is None else cell}}}' for cell in cells).encode()
     with suppress(pa.ArrowInvalid):
-        read = pajson.read_json(pa.BufferReader(lines), pajson.ReadOptions(block_size=len(lines) + 1))
+        read = json_table(lines)
         return read["cell"].combine_chunks() if len(read) == len(cells) else None
     with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError, pa.ArrowException):
         return pa.array([None if cell is None else _object(cell) for cell in cells])
     return None
+
+
+def json_table(lines: bytes) -> pa.Table:
+    """Whole lines of JSON; in one block, as a line longer than the usual block would be refused."""
+    if deepest(lines) > LEVELS:
+        raise pa.ArrowInvalid(f"a line is nested more than {LEVELS} levels deep")
+    return pajson.read_json(pa.BufferReader(lines), pajson.ReadOptions(block_size=len(lines) + 1))
+
+
+def deepest(lines: bytes) -> int:
+    """How deep lists and objects stand in one another in the deepest line; some number up to `LEVELS` if no deeper.
+
+    Arrow's reader follows them with the machine's own stack, whose end is the end of the process.
+    """
+    held = np.frombuffer(lines, np.uint8) | 0x20  # [ and { are one byte then, as ] and } are
+    marks = np.flatnonzero((held == ord("{")) | (held == ord("}")))
+    steps = np.where(held[marks] == ord("{"), 1, -1)
+    levels = steps.cumsum()
+    if levels.max(initial=0) - levels.min(initial=0) <= LEVELS:  # nearly always
+        return 0
+    ends = np.append(np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n")), len(lines))
+    line_of = np.searchsorted(ends, marks)
+    found = 0
+    for line in np.flatnonzero(np.bincount(line_of[steps > 0], minlength=1) > LEVELS):
+        own = slice(*np.searchsorted(line_of, (line, line + 1)))
+        if steps[own].cumsum().max() > LEVELS:  # unless they stand in texts
+            bare = _TEXT.sub(b"", lines[ends[line - 1] if line else 0 : ends[line]])
+            found = max(found, *accumulate(1 if byte in b"[{" else -1 for byte in bare if byte in b"[{]}"), 0)
+    return found
 
 
 def _object(cell: str) -> Any:
