@@ -506,6 +506,17 @@ def test_unknown_methods_are_refused_before_anything_runs(log: Dataset) -> None:
     assert {"gattn", "pair-value", "least-seen"} <= set(method_names())
 
 
+def test_limits_that_are_no_time_and_folders_that_are_not_there_are_refused(
+    log: Dataset, tmp_path: Path
+) -> None:
+    for limit in (0.0, -1.0, float("nan")):
+        with pytest.raises(InputError, match="limit_seconds must be a number of seconds above 0"):
+            compare(log, ["random"], limit_seconds=limit)
+    with pytest.raises(InputError, match="nowhere holds no results of earlier runs: there is no such folder"):
+        compare(log, ["random"], out=tmp_path / "nowhere", run=False)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_empty_part_is_refused(log: Dataset) -> None:
     train, valid, test = log.split()
     nothing: Any = slice(0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from exactk.errors import DataError, ExactKError
+from exactk.errors import DataError, ExactKError, InputError
 from exactk.problem import row_files
 from exactk.problem.row_files import scored_rows
 from exactk.problem.solving_file import solve_file
@@ -132,3 +133,55 @@ def test_numbers_are_decided_for_the_whole_file(monkeypatch: pytest.MonkeyPatch)
     numbers: dict[str, bool] = {}
     assert row_files._ids(Path("a.csv"), 1, "item_id", ["a", "1"], numbers) == ["a", "1"]
     assert row_files._ids(Path("a.csv"), 3, "item_id", ["1", "2"], numbers) == ["1", "2"]
+
+
+def test_a_name_said_twice_is_refused_in_every_kind_of_file(tmp_path: Path) -> None:
+    """One of the two values would be lost."""
+    table = pa.table([pa.array(["a"]), pa.array([1.0]), pa.array([2.0])], ["item_id", "score", "score"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("item_id,score,score\na,1,2\n")
+    (tmp_path / "a.jsonl").write_text('{"item_id": "a", "score": 1, "score": 2}\n')
+    (tmp_path / "b.jsonl").write_text('{"items": [{"item_id": "a", "score": 1, "score": 2}]}\n')
+    for name in ("a.parquet", "a.csv", "a.jsonl", "b.jsonl"):
+        with pytest.raises(DataError, match=f"{name}.*2 .*'score'"):
+            rows_of(tmp_path / name)
+
+
+def test_half_a_character_is_refused_and_two_halves_are_one(tmp_path: Path) -> None:
+    """It could be written nowhere: not on a terminal, not into a file of cards."""
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"item_id": "\\ud83d\\udc4d", "score": 1}\n')
+    assert rows_of(file) == [{"item_id": "\N{THUMBS UP SIGN}", "score": 1}]
+    for half in ('"\\ud800"', '["\\uDFFF"]', '{"\\ud800": 1}'):
+        file.write_text(f'{{"item_id": 1, "score": 1}}\n{{"item_id": 2, "score": 1, "note": {half}}}\n')
+        with pytest.raises(DataError, match="line 2: .* is half of a character"):
+            rows_of(file)
+
+
+def test_what_databases_export_is_read_as_what_it_means(tmp_path: Path) -> None:
+    """Texts as bytes, numbers as decimals."""
+    whole, part = pa.decimal128(9, 0), pa.decimal128(9, 2)
+    columns = [pa.array([b"r"]), pa.array([7], whole), pa.array([Decimal("1.25")], part), pa.array([b"x"])]
+    pq.write_table(pa.table(columns, ["request_id", "item_id", "score", "brand"]), tmp_path / "a.parquet")
+    (row,) = rows_of(tmp_path / "a.parquet")
+    assert row == {"request_id": "r", "item_id": 7, "score": 1.25, "brand": "x"}
+    assert [type(value) for value in row.values()] == [str, int, float, str]
+    pq.write_table(
+        pa.table([pa.array([b"\xff"]), pa.array([1.0])], ["item_id", "score"]), tmp_path / "b.parquet"
+    )
+    with pytest.raises(DataError, match="not UTF-8 text"):
+        rows_of(tmp_path / "b.parquet")
+
+
+def test_a_pair_that_is_said_twice_must_be_said_alike(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    line = {
+        "items": [{"item_id": i, "score": 0} for i in "abc"],
+        "pair_scores": [["a", "b", 2], ["b", "a", 2]],
+    }
+    file.write_text(json.dumps(line))
+    (card,) = solve_file(file, 2)
+    assert card.cards[0].value == 2.0
+    file.write_text(json.dumps(line | {"pair_scores": [["a", "b", 2], ["b", "a", 3]]}))
+    with pytest.raises(InputError, match="'a' twice|'b' and 'a' twice"):
+        list(solve_file(file, 2))

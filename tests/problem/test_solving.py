@@ -366,6 +366,9 @@ def test_what_is_masked_is_missing_in_columns_and_matrices() -> None:
         ({"scores": ["1.0", "2.0"]}, "score at [0] is not a number: '1.0'"),
         ({"scores": [1.0, object()]}, "score at [1] is not a number"),
         ({"scores": 3.0}, "must be a sequence of numbers"),
+        ({"scores": bytearray(b"abc")}, "must be a sequence of numbers"),
+        ({"scores": np.array([1, 2, 3], "m8[ns]")}, "score at [0] is not a number"),
+        ({"scores": np.array([1, 2, np.longdouble("1e4000")])}, "the score at position 2 (item 2) is inf"),
         ({"scores": np.ones((2, 2, 2))}, "must be [N] or [B, N], got shape (2, 2, 2)"),
         ({"scores": "score"}, "'score' names a column, but no items were given"),
         ({"scores": "", "items": ITEMS}, 'the items have no field ""'),
@@ -387,6 +390,7 @@ def test_what_is_masked_is_missing_in_columns_and_matrices() -> None:
         ({"allowed": np.array(1)}, "a column, or a matrix, must be a sequence"),
         ({"items": {"item_id": ["a", "b", "a"]}}, "candidate 'a' is there twice, at 0 and 2"),
         ({"items": {"item_id": ["a", "b"]}}, '"item_id" has shape (2,), but there are 3 scores'),
+        ({"items": {"item_id": {7, 8, 9}}}, "must be a sequence of values, got {"),
         ({"items": 3}, "items must be a frame, columns by name or a list of rows, got int"),
         ({"items": {"request_id": [1, None, 1]}}, "row 1 has no request_id"),
         (
@@ -412,6 +416,12 @@ def test_what_cannot_be_solved_is_refused_by_name(arguments: dict[str, Any], mes
     with pytest.raises(InputError) as caught:
         solve(**asked)
     assert message in str(caught.value)
+
+
+def test_whole_numbers_beside_fractions_stay_whole_as_ids_and_endless_time_is_a_time() -> None:
+    for limit in (10**400, float("inf"), 1e308):
+        card = solve([3, 2, 1], 2, items={"item_id": [1, 2, 2.5]}, time_limit=limit)
+        assert [(item, type(item)) for item in card.items] == [(1, int), (2, int)]
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,23 @@ def test_a_bad_row_is_named_by_file_and_row_or_counted(pair_model: Path, tmp_pat
     assert set(cards(tmp_path / "out")) == {row["request_id"] for n, row in enumerate(rows) if n not in BAD}
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"user_id": 1, "user_id": 2, "candidates": [1, 2, 3]}', "there are 2 values of 'user_id'"),
+        ('{"user_id": "\\udc00", "candidates": [1, 2, 3]}', "is half of a character"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_line_that_says_two_things_or_none_is_a_bad_row(
+    pair_model: Path, tmp_path: Path, line: str, why: str
+) -> None:
+    file = tmp_path / "requests.jsonl"
+    file.write_text('{"user_id": "u1", "candidates": ["i1", "i2", "i3"]}\n' + line + "\n")
+    with pytest.raises(DataError, match=f"row 1: .*{why}"):
+        score(ScoringJob(str(pair_model), str(tmp_path / "out"), k=2), file)
+
+
 def test_a_damaged_partition_is_named_or_skipped_whole(pair_model: Path, tmp_path: Path) -> None:
     source = written(tmp_path / "in", made_requests(num=120), files=3)
     file = source / "requests-1.parquet"

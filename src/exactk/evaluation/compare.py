@@ -28,6 +28,7 @@ from exactk.evaluation.jobs import MethodRun, Tell, code_digest, resolve, result
 from exactk.evaluation.judging import Scores, TrueValues, judged, read_result, write_result
 from exactk.evaluation.ours import OURS, VARIANTS
 from exactk.evaluation.table import Comparison, Entry, Logged, compared
+from exactk.problem.reading import seconds_of
 from exactk.recommender import Recommender
 from exactk.rivals import RIVALS
 from exactk.rivals.contract import QUICK, Budget, CardPicker, Logs
@@ -120,6 +121,9 @@ def compare(
     trained: the table shows what earlier runs left in `out`, and which rows other code or settings made.
     """
     say = tell or _to_stderr
+    limit = seconds_of(limit_seconds, "limit_seconds")
+    if not run and out is not None and not Path(out).is_dir():
+        raise InputError(f"{out} holds no results of earlier runs: there is no such folder")
     budget = budget or (QUICK if quick else Budget())
     chosen = list(methods) if methods is not None else methods_for(quick)
     places = {name: _place(name) for name in chosen if isinstance(name, str)}
@@ -147,7 +151,7 @@ def compare(
             for name, place in places.items()
         ]
         if run:
-            run_all(work, jobs or os.cpu_count() or 1, say, limit_seconds)
+            run_all(work, jobs or os.cpu_count() or 1, say, limit)
         older = sorted({job.name for job in work if job.path.exists() and not job.finished()})
         entries = [*_entries(work, seeds), *(_judged_entry(one, test) for one in existing)]
         truth = TrueValues.of(test)

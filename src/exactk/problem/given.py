@@ -24,6 +24,7 @@ from exactk.problem.rules.columns import (
     shown,
 )
 
+IDS = ("item_id", "request_id")
 Wishes = Sequence[Sequence[Any] | np.ndarray | None] | None
 
 
@@ -55,8 +56,11 @@ def table_of(items: Any, fields: Sequence[str] | None, score_column: str | None)
     for field in wanted:
         if field not in names:
             raise InputError(f'the items have no field "{field}"{nearest(field, names)}')
-    also = [field for field in ("item_id", "request_id") if field in names]
-    return {field: array_of(column(field)) for field in dict.fromkeys([*also, *wanted])}
+    also = [field for field in IDS if field in names]
+    return {
+        field: ids_of(column(field)) if field in IDS else array_of(column(field))
+        for field in dict.fromkeys([*also, *wanted])
+    }
 
 
 def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -71,6 +75,17 @@ def _series(series: Any) -> Any:
     return series.to_numpy() if plain else series.to_list()
 
 
+def ids_of(values: Any) -> np.ndarray:
+    """Ids as an array; of whole numbers beside fractions each stays what it is."""
+    read = array_of(values)
+    mixed = (
+        read.dtype.kind == "f"
+        and isinstance(values, Sequence)
+        and any(isinstance(one, int) for one in values)
+    )
+    return _objects(values) if mixed else read
+
+
 def array_of(values: Any) -> np.ndarray:
     """An array of numbers where they are that, else of Python objects, never one type for a mixture."""
     if isinstance(values, np.ndarray) and values.ndim and not isinstance(values, np.ma.MaskedArray):
@@ -81,7 +96,7 @@ def array_of(values: Any) -> np.ndarray:
         values, "tolist"
     ):  # what is masked as None; elements of tensors and Arrow arrays are no plain values
         values = values.tolist()
-    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping | set | frozenset):
         raise InputError(f"a column, or a matrix, must be a sequence of values, got {values!r:.80}")
     try:
         listed = list(values)

@@ -34,6 +34,7 @@ else:
     Scores = ScoresOfMany = CardSize = Matrix = Matrices = Rules = Ids = RelaxOrder = Any
 
 MOST_CARDS = 10_000  # of one request
+MOST_SECONDS = 1e9  # beyond it nobody waits, and whole numbers are no fractions any more
 TILE = 32  # rows and columns read together: a tile and its mirror image stay in the nearest cache
 
 
@@ -133,7 +134,7 @@ def _flat(field: str, values: np.ndarray, B: int, N: int) -> np.ndarray:
 
 
 def _scores(scores: Any) -> Float64[np.ndarray, "..."]:
-    unordered = isinstance(scores, str | bytes | Mapping | set | frozenset)
+    unordered = isinstance(scores, str | bytes | bytearray | memoryview | Mapping | set | frozenset)
     if unordered or not hasattr(scores, "__len__") or (isinstance(scores, np.ndarray) and scores.ndim == 0):
         raise InputError(f"scores must be a sequence of numbers, one for each candidate, got {scores!r:.80}")
     given = _array_of_scores(scores)
@@ -145,7 +146,8 @@ def _scores(scores: Any) -> Float64[np.ndarray, "..."]:
         raise InputError(f"scores must be [N] or [B, N], got shape {given.shape}")
     if given.size == 0:
         raise InputError(f"there are no candidates: scores have shape {given.shape}")
-    return given.astype(np.float64)
+    with np.errstate(over="ignore"):  # infinite: refused with its place
+        return given.astype(np.float64)
 
 
 def _array_of_scores(scores: Any) -> np.ndarray:
@@ -175,8 +177,9 @@ def _numbers(given: np.ndarray) -> np.ndarray:
         if is_missing(value):
             continue
         try:
-            plain = value.item() if isinstance(value, np.generic) else value
-            numbers[where] = float("text" if isinstance(plain, str | bytes) else plain)
+            if isinstance(value, str | bytes | np.datetime64 | np.timedelta64):
+                raise ValueError
+            numbers[where] = float(value)
         except OverflowError:
             numbers[where] = np.inf  # refused with its place, as any number that is not finite
         except (TypeError, ValueError):
@@ -358,13 +361,13 @@ def card_count(n: Any) -> int:
     return int(n)
 
 
-def seconds_of(time_limit: Any) -> float | None:
+def seconds_of(time_limit: Any, name: str = "time_limit") -> float | None:
     """A time limit; None: there is none."""
     if time_limit is None:
         return None
     if isinstance(time_limit, bool) or not isinstance(time_limit, int | float) or not time_limit > 0:
-        raise InputError(f"time_limit must be a number of seconds above 0, got {time_limit!r}")
-    return float(time_limit)
+        raise InputError(f"{name} must be a number of seconds above 0, got {time_limit!r:.80}")
+    return float(min(time_limit, MOST_SECONDS))
 
 
 def relax_order(relax: Any) -> tuple[Any, ...]:

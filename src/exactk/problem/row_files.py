@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactk.errors import DataError, InputError, why_unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROWS_PER_READ = 65_536
 IDS = ("request_id", "item_id")
@@ -74,7 +79,7 @@ def _csv_rows(path: Path, progress: Progress, text_ids: bool) -> Iterator[Row]:
     import pyarrow as pa
     from pyarrow import csv
 
-    _refuse_twins(path)
+    _refuse_twins(f"{path}, line 1", _header(path))
     options = csv.ConvertOptions(column_types=dict.fromkeys(IDS, pa.string()))
     numbers = dict.fromkeys(IDS, False) if text_ids else {}
     try:
@@ -93,22 +98,24 @@ def _csv_rows(path: Path, progress: Progress, text_ids: bool) -> Iterator[Row]:
         raise DataError(f"{path}: {why_unreadable(path, error)}") from None
 
 
-def _refuse_twins(path: Path) -> None:
-    """Refuse a header that names a column twice: one of the two would be lost."""
+def _header(path: Path) -> list[str]:
+    """The names in the first line of a CSV file."""
     import csv
 
     if path.is_file() and path.stat().st_size == 0:
         raise DataError(f"{path}: the file is empty")
     with path.open(encoding="utf-8-sig", newline="") as text:
         try:
-            header = next(csv.reader(text), [])
+            return next(csv.reader(text), [])
         except csv.Error as error:
             raise DataError(f"{path}, line 1: {error}") from None
-    for name in header:
-        if header.count(name) > 1:
-            raise DataError(
-                f"{path}, line 1: there are {header.count(name)} columns {name!r}; rename or drop one"
-            )
+
+
+def _refuse_twins(where: str, names: Sequence[str]) -> None:
+    """Refuse names of columns, or of an object, that come twice: one of the two would be lost."""
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"{where}: there are {names.count(name)} columns {name!r}; rename or drop one")
 
 
 def _ids(path: Path, line: int, name: str, read: list[str | None], numbers: dict[str, bool]) -> list[Any]:
@@ -132,14 +139,29 @@ def _parquet_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:
 
     try:
         with path.open("rb") as raw, parquet.ParquetFile(raw) as table:
+            _refuse_twins(str(path), table.schema_arrow.names)
             number = 0
             for batch in table.iter_batches(ROWS_PER_READ):
                 progress(raw.tell())
-                for row in batch.to_pylist():
+                for row in _plain_values(batch).to_pylist():
                     number += 1
                     yield f"{path}, row {number}", row
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{path}: {why_unreadable(path, error)}") from None
+
+
+def _plain_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Texts written as bytes as texts, decimals as numbers, as databases export them."""
+    import pyarrow as pa
+
+    for place, column in enumerate(batch.schema):
+        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+            batch = batch.set_column(place, column.name, batch[place].cast(pa.string()))
+        elif pa.types.is_decimal(column.type):
+            with suppress(pa.ArrowInvalid):
+                number = pa.int64() if column.name in IDS else pa.float64()
+                batch = batch.set_column(place, column.name, batch[place].cast(number))
+    return batch
 
 
 def _json_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:
@@ -153,7 +175,7 @@ def _json_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:
                 continue
             where = f"{path}, line {number}"
             try:
-                row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+                row = json_line(line.removeprefix(BOM_UTF8) if number == 1 else line)
             except UnicodeDecodeError:
                 raise
             except (ValueError, RecursionError) as error:
@@ -161,3 +183,27 @@ def _json_rows(path: Path, progress: Progress, _: bool) -> Iterator[Row]:
             if not isinstance(row, dict):
                 raise DataError(f"{where}: expected an object, got {type(row).__name__}")
             yield where, row
+
+
+def json_line(line: bytes) -> Any:
+    """What a line of JSON says. Refused: a name that an object says twice, and half of a character, which could be
+    written nowhere.
+    """
+    held = json.loads(line.decode(), object_pairs_hook=_once)
+    if b"\\ud" in line.lower():  # halves of characters, of which two make one
+        try:
+            json.dumps(held, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{error.object[error.start]!r} is half of a character") from None
+    return held
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; a name that it says twice would lose one of its values."""
+    held = dict(pairs)
+    if len(held) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(
+            f"there are {max(map(names.count, names))} values of {max(names, key=names.count)!r}"
+        )
+    return held

@@ -221,6 +221,7 @@ def pair_matrix(request: ScoredRequest) -> np.ndarray:
     ids = list(request.columns["item_id"])
     place = {item: position for position, item in enumerate(ids) if isinstance(item, Hashable)}
     matrix = np.zeros((len(ids), len(ids)))
+    said: dict[tuple[int, int], float] = {}
     for entry in request.pair_scores:
         try:
             first, second, value = entry
@@ -230,6 +231,10 @@ def pair_matrix(request: ScoredRequest) -> np.ndarray:
         if i == j:
             raise InputError(
                 f"{request.where}: pair_scores holds {entry!r}; each entry is [item_id, other item_id, number]"
+            )
+        if said.setdefault((min(i, j), max(i, j)), worth) != worth:
+            raise InputError(
+                f"{request.where}: pair_scores says {ids[i]!r:.80} and {ids[j]!r:.80} twice, and not the same of them"
             )
         matrix[i, j] = matrix[j, i] = worth
     return matrix

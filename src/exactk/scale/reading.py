@@ -19,11 +19,13 @@ import pyarrow.parquet as pq
 
 from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.folder import Folder
-from exactk.data.logs.files import LINES, is_untyped, json_table, tables_of, with_partition
+from exactk.data.logs.files import LINES, is_untyped, tables_of, with_partition
 from exactk.data.logs.request_rows import AskedColumns, RequestReader, numbered
+from exactk.data.logs.written import json_table
 from exactk.data.requests import REQUEST_FIELDS, Request
 from exactk.data.table import FILES
 from exactk.errors import DataError, ExactKError, InputError, why_unreadable
+from exactk.problem.row_files import json_line
 from exactk.scale.plan import JobPart
 
 AT_ONCE = 2048  # lines of requests that are in memory together
@@ -124,7 +126,7 @@ class PartReader:
         if not line.strip():
             return
         try:
-            written = json.loads(line)
+            written = json_line(line)
             if not isinstance(written, dict):
                 raise InputError(f"expected an object, got {type(written).__name__}")
             for ours, theirs in self.mapping.items():
@@ -251,7 +253,10 @@ class _Cut:
 
 
 def _id_of(line: bytes, name: str | None) -> Any:
-    row = json.loads(line)
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):  # said where the line is read
+        return None
     return row.get(name) if isinstance(row, dict) else None
 
 
