@@ -16,7 +16,7 @@ from exactk.data.requests import Request
 from exactk.data.requests.builder import RequestBuilder
 from exactk.recommender import Recommender
 from exactk.scale.score import ScoringJob, score
-from exactk.serving.model.arms import RUNGS, Decoder
+from exactk.serving.model import RUNGS, Decoder
 from exactk.serving.settings import Settings
 from exactk.settings.presets import PRESETS
 from serving_server import client_of

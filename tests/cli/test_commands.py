@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from exactk.cli import app
-from exactk.serving.log.impressions import Impression, ImpressionLog
+from exactk.serving.log import Impression, ImpressionLog
 from exactk_lab.bench.report import Report
 
 RULES = '[[rule]]\ntype = "distinct"\nfield = "category"\n'

@@ -416,7 +416,7 @@ def test_stats_count_columns_and_signals(dataset: Dataset) -> None:
 
 
 def test_numbers_know_how_train_spread() -> None:
-    from exactk.data.columns.fitted import FittedNumbers
+    from exactk.data.columns.vocabulary import FittedNumbers
 
     values = np.array([[1.0, np.nan], [1, np.nan], [1, np.nan], [3, np.nan]], np.float32)
     found = FittedNumbers.fitted(("a", "b"), values)

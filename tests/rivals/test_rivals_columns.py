@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exactk.data.columns.fitted import FittedNumbers
+from exactk.data.columns.vocabulary import FittedNumbers
 from exactk.data.logs.frame import from_frame
 from exactk.data.sample import sample_log
 from exactk.errors import InputError

@@ -18,7 +18,7 @@ from exactk.serving.app import Fronted, create_app
 from exactk.serving.http.protocol import HOLD_SECONDS
 from exactk.serving.http.security import new_key
 from exactk.serving.http.wire import as_response
-from exactk.serving.routes.schemas import SOLVE_EXAMPLE
+from exactk.serving.schemas import SOLVE_EXAMPLE
 from exactk.serving.settings import Settings
 from serving_server import served
 

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from exactk.data.dataset import Dataset
 from exactk.problem.rules import explain
 from exactk.serving.http.security import new_key
-from exactk.serving.log import journal
+from exactk.serving.log import IMPRESSIONS, journal
 from exactk.serving.log.collecting import collect
-from exactk.serving.log.impressions import IMPRESSIONS
 from exactk.serving.log.journal import read_all
 from exactk.serving.model import answering
 from exactk.serving.settings import Settings

@@ -20,9 +20,9 @@ from exactk.data import Dataset
 from exactk.data.requests import Request
 from exactk.data.rolling import RollingCounts, Shown
 from exactk.recommender import Recommender
+from exactk.serving.log import Impression, ImpressionLog, moment_of, new_request_id
 from exactk.serving.log.collecting import BuiltLog, collect
 from exactk.serving.log.counting import LogCounts
-from exactk.serving.log.impressions import Impression, ImpressionLog, moment_of, new_request_id
 from exactk.serving.settings import Settings
 from serving_server import client_of
 from small_models import COLUMNS, folder_of

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exactk.serving.http.security import hash_key
-from exactk.serving.routes.schemas import SOLVE_EXAMPLE
+from exactk.serving.schemas import SOLVE_EXAMPLE
 from exactk.serving.settings import Settings
 from serving_server import client_of
 

@@ -25,8 +25,8 @@ from exactk.data.requests.sheet import sheet_of
 from exactk.engine.pair_tables import PairTables
 from exactk.engine.pair_values import PairValues
 from exactk.serving.log.collecting import collect
+from exactk.serving.model import Arm, Decoder
 from exactk.serving.model.answering import Answer, Answerer, Ladder, Question
-from exactk.serving.model.arms import Arm, Decoder
 from exactk.serving.settings import CHALLENGER, Settings, arm_of
 from serving_model import ITEMS, K, fitted, write_data
 from serving_server import client_of

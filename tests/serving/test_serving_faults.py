@@ -19,10 +19,10 @@ import httpx
 import pytest
 
 from exactk.errors import ConfigError, DataError
-from exactk.serving.log.impressions import FEEDBACK
+from exactk.serving.log import FEEDBACK
 from exactk.serving.log.journal import read_all
-from exactk.serving.routes.schemas import SOLVE_EXAMPLE
 from exactk.serving.run import for_workers, is_loopback, listening, serve
+from exactk.serving.schemas import SOLVE_EXAMPLE
 from exactk.serving.settings import Settings
 from serving_server import client_of, served, workers_of
 

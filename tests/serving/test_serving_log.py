@@ -21,8 +21,8 @@ import pytest
 
 from exactk.data.dataset import Dataset
 from exactk.errors import DataError
+from exactk.serving.log import FEEDBACK, IMPRESSIONS, Impression, ImpressionLog
 from exactk.serving.log.collecting import collect
-from exactk.serving.log.impressions import FEEDBACK, IMPRESSIONS, Impression, ImpressionLog
 from exactk.serving.log.journal import Journal, read_all, read_journal, shelve_abandoned
 
 SCHEMA = pa.schema({"name": pa.string(), "number": pa.int64()})

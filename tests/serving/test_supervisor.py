@@ -21,9 +21,8 @@ import httpx
 import pytest
 import uvicorn
 
-from exactk.serving.routes.schemas import SOLVE_EXAMPLE
-from exactk.serving.run import serve, shared_metrics
-from exactk.serving.supervisor import Supervisor, is_stuck
+from exactk.serving.run import Supervisor, is_stuck, serve, shared_metrics
+from exactk.serving.schemas import SOLVE_EXAMPLE
 from serving_server import workers_of
 
 pytestmark = pytest.mark.skipif(

@@ -20,9 +20,8 @@ from jaxtyping import Bool, Int, Int64
 
 from exactk.data.assemble import mark_met
 from exactk.data.columns import NO_USER
-from exactk.data.columns.fitted import FittedColumns
 from exactk.data.columns.logged import fitted_columns
-from exactk.data.columns.vocabulary import Scaling, Vocabulary
+from exactk.data.columns.vocabulary import FittedColumns, Scaling, Vocabulary
 from exactk.data.folder import Folder, ItemRules
 from exactk.data.index import Index
 from exactk.data.rolling import RollingCounts

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int
 
-from exactk.data.columns.fitted import FittedColumns, FittedNumbers
+from exactk.data.columns.vocabulary import FittedColumns, FittedNumbers
 from exactk.models.card_inputs import ranks_within
 from exactk.problem.batch import Batch
 from exactk.rivals.contract import Budget, CardPicker, Logs, Method, TrainedMethod

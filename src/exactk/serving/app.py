@@ -21,20 +21,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exactk import __version__
-from exactk.serving.http import problems
-from exactk.serving.http.problems import RefusalError
+from exactk.serving import http, routes, schemas
+from exactk.serving.http import RefusalError
 from exactk.serving.http.protocol import FAST_PATH, PATIENCE, FastPath, Patience
 from exactk.serving.http.security import Gate
 from exactk.serving.http.wire import answer
 from exactk.serving.metrics import CONTENT_TYPE, Measure
-from exactk.serving.routes import cards as card_routes
-from exactk.serving.routes import schemas
-from exactk.serving.routes import solve as solve_routes
-from exactk.serving.routes.schemas import Health, ModelState, described
+from exactk.serving.schemas import Health, ModelState, described
 from exactk.serving.service import Service
 from exactk.serving.settings import Settings
 from exactk.serving.studio import routes as studio_routes
-from exactk.serving.studio import schemas as studio_schemas
 
 MEASURED = frozenset((
     "/v1/solve", "/v1/cards", "/v1/feedback", "/v1/model", "/v1/studio/view", "/healthz", "/readyz", "/metrics", "/",
@@ -76,14 +72,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
-    problems.install(app)
-    for routes in (card_routes.router, solve_routes.router, router, studio_routes.router):
-        app.include_router(routes)
+    http.install(app)
+    for each in (routes.router, router, studio_routes.router):
+        app.include_router(each)
     app.openapi = lambda: document(app, bool(settings.key_hashes))  # type: ignore[method-assign]
-    direct = {
-        "/v1/cards": partial(card_routes.cards, service),
-        "/v1/solve": partial(solve_routes.solution, service),
-    }
+    direct = {"/v1/cards": partial(routes.cards, service), "/v1/solve": partial(routes.solution, service)}
     if settings.cors_origins:
         app.add_middleware(CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["GET", "POST"],
                            allow_headers=["authorization", "content-type", "x-api-key"])  # fmt: skip
@@ -139,8 +132,7 @@ async def metrics(request: Request) -> Response:
 
 def bodies() -> list[type[BaseModel]]:
     """Every body that may travel."""
-    rooms = (schemas, studio_schemas, problems)
-    found = [each for room in rooms for each in vars(room).values() if isinstance(each, type)]
+    found = [each for room in (schemas, http) for each in vars(room).values() if isinstance(each, type)]
     return [each for each in dict.fromkeys(found) if issubclass(each, BaseModel) and each is not BaseModel]
 
 

@@ -20,11 +20,11 @@ from starlette.concurrency import run_in_threadpool
 
 from exactk.errors import InfeasibleError, OutOfTimeError
 from exactk.problem.rules.constraints import Constraints
-from exactk.serving.http.problems import RefusalError, unfinished_refusal
-from exactk.serving.log.impressions import ImpressionLog
+from exactk.serving.http import RefusalError, unfinished_refusal
+from exactk.serving.log import ImpressionLog
 from exactk.serving.metrics import Metrics
+from exactk.serving.model import Arm, stranger_request
 from exactk.serving.model.answering import Answer, Answerer, Question
-from exactk.serving.model.arms import Arm
 from exactk.serving.model.batching import (
     Batcher,
     ClosedError,
@@ -33,7 +33,7 @@ from exactk.serving.model.batching import (
     Timed,
     UnfinishedError,
 )
-from exactk.serving.model.warming import stranger_request, warm_engine
+from exactk.serving.model.warming import warm_engine
 from exactk.serving.settings import CHALLENGER, CHAMPION, Settings
 from exactk.serving.studio.sources import Sources
 

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float32, Int32, Int64
 
 from exactk.data.columns import Columns, PairFeature
 from exactk.data.columns.codes import category_texts, hashed_rows
-from exactk.data.columns.fitted import FittedColumns
 from exactk.data.columns.texts import Terms, overlaps, words_of
+from exactk.data.columns.vocabulary import FittedColumns
 from exactk.data.table import combine, flatten, is_list, is_text
 from exactk.errors import DataError
 from exactk.problem.graph import pairs_of

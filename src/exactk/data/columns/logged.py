@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float32, Int32, Int64
 
 from exactk.data.assemble import entries
 from exactk.data.columns import SENT_MEASURES
-from exactk.data.columns.fitted import RARE, FittedCategories, FittedColumns, FittedNumbers
 from exactk.data.columns.items import ItemColumns, derived_pairs, pair_features_of, vector_matrix
 from exactk.data.columns.texts import TextTransform
+from exactk.data.columns.vocabulary import RARE, FittedCategories, FittedColumns, FittedNumbers
 from exactk.data.index import Index, IndexNames
 from exactk.data.table import combine
 from exactk.errors import DataError

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Float32, Int64
 
-from exactk.data.columns.fitted import FittedColumns
 from exactk.data.columns.items import ItemColumns
+from exactk.data.columns.vocabulary import FittedColumns
 from exactk.data.dataset import Dataset
 from exactk.data.table import RowLookup, canonical, combine, flatten, is_list, read_parquet
 from exactk.errors import DataError

@@ -14,8 +14,8 @@ from jaxtyping import Float32, Int32, Int64
 
 from exactk.data.columns import SENT_MEASURES
 from exactk.data.columns.codes import category_text
-from exactk.data.columns.fitted import FittedCategories, FittedColumns
 from exactk.data.columns.items import ItemColumns, pair_features_of, value_hashes
+from exactk.data.columns.vocabulary import FittedCategories, FittedColumns
 from exactk.data.requests.catalogue import Catalogue
 from exactk.data.requests.sheet import NOT_SENT, RequestSheet, SaidNumbers, numbers_of
 from exactk.data.rolling import RollingCounts

@@ -22,7 +22,7 @@ import httptools
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from exactk.serving.http.problems import MEDIA_TYPE, RefusalError, problem_response, response_to
+from exactk.serving.http import MEDIA_TYPE, RefusalError, problem_response, response_to
 from exactk.serving.http.security import Gate
 from exactk.serving.http.wire import as_response
 from exactk.serving.metrics import Measure

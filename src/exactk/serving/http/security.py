@@ -12,7 +12,7 @@ import secrets
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from exactk.serving.http.problems import RefusalError, problem_response
+from exactk.serving.http import RefusalError, problem_response
 
 OPEN_PATHS = ("/", "/healthz", "/readyz", "/favicon.ico")
 OPEN_PREFIX = "/studio/"

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from exactk.data.requests import Request
 from exactk.errors import ConfigError, InputError
 from exactk.problem.rules.constraints import Constraints
-from exactk.serving.http.problems import RefusalError
+from exactk.serving.http import RefusalError
 from exactk.serving.settings import Settings
 
 B = TypeVar("B", bound=BaseModel)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,33 +20,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic_core import from_json
 
+from exactk.data.columns import SENT_MEASURES, Columns
 from exactk.data.columns.codes import category_text
+from exactk.data.columns.vocabulary import FittedColumns
 from exactk.data.logs.rows import DistinctIds
 from exactk.data.table import flatten
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError
 from exactk.model_folder import TrainedModel
-from exactk.serving.log.columns import LoggedNames, SeenNames, free_name, logged_names
-from exactk.serving.log.impressions import FEEDBACK, IMPRESSIONS, ITEMS
+from exactk.serving.log import FEEDBACK, IMPRESSIONS, ITEMS
 from exactk.serving.log.journal import read_all, tables_in
 
+MOST_COLUMNS = 1000  # attributes of items, the most frequent ones
 _KEPT = ("request_id", "user_id", "candidates", "card", "propensity", "arm", "model")
+Said = Mapping[str, Mapping[str, Any]]  # of items or users, by id
+RESERVED = {
+    "user_id", "request_id", "candidates", "card", "clicked", "clicked_item", "clicked_items", "propensity", "graph",
+    "split", "timestamp", "reward", "arm", "model", "value", "item_id", "on_card",
+}  # fmt: skip
 
 
-class BuiltLog(NamedTuple):
-    """How many rows a log gave, which columns are new beside the model's, and what it held that is not in them."""
-
-    rows: int
-    clicked: int
-    left_out: dict[str, int]
-    columns: dict[str, Any]
+def free_name(name: str) -> str:
+    """A name that no column of impressions has."""
+    return f"item_{name}" if name in RESERVED else name
 
 
 @dataclass
 class _Seen:
-    """What a first reading tells of all impressions."""
+    """What a first reading tells of all impressions; `numbers` and `categories` are names that came with candidates."""
 
-    names: SeenNames = field(default_factory=SeenNames)
+    numbers: set[str] = field(default_factory=set)
+    categories: set[str] = field(default_factory=set)
+    of_requests: dict[str, bool] = field(
+        default_factory=dict
+    )  # names of context: whether all values were numbers
     items: DistinctIds = field(default_factory=DistinctIds)
     users: DistinctIds = field(default_factory=DistinctIds)
     cards: dict[str, list[str]] = field(default_factory=dict)  # of the requests that feedback names
@@ -56,6 +63,78 @@ class _Seen:
     rows: dict[str, int] = field(
         default_factory=dict
     )  # of each journal: more may come before the second reading
+
+    def see_context(self, context: Mapping[str, Any]) -> None:
+        """One request's; what is no plain value is no column."""
+        for name, value in context.items():
+            if value is not None and not isinstance(value, list | dict):
+                number = isinstance(value, int | float) and not isinstance(value, bool)
+                self.of_requests[name] = self.of_requests.get(name, True) and number
+
+
+class _LoggedNames(NamedTuple):
+    """The columns of a dataset, and the name each has in the log."""
+
+    columns: Columns
+    numbers: Mapping[str, str]  # of candidates: score and position among them
+    categories: Mapping[str, str]
+    context_numbers: Mapping[str, str]
+    context_categories: Mapping[str, str]
+
+
+def _logged_names(
+    seen: _Seen, has_rewards: bool, known: FittedColumns, left_out: Counter[str]
+) -> _LoggedNames:
+    """The columns of the model that served keep their kinds; new numbers of candidates and plain context join them."""
+    base, candidate, context = known.columns, known.columns.candidate, known.columns.context
+    held = (*candidate.names, *known.rolling)
+    numbers, categories = _themselves((*candidate.numbers, *known.rolling)), _themselves(candidate.categories)
+    measures = _themselves(name for name in SENT_MEASURES if name in base.roles or name in seen.numbers)
+    context_numbers, context_categories = _themselves(context.numbers), _themselves(context.categories)
+    taken = {*held, *context.names, *base.user.names, *measures}
+    for name in sorted(seen.categories - set(held) - set(measures)):
+        _join(categories, name, taken, left_out)
+    for name in sorted(seen.numbers - seen.categories - set(held) - set(measures)):
+        _join(numbers, name, taken, left_out)
+    for name, all_numbers in sorted(seen.of_requests.items()):
+        if name not in (*context.names, *base.user.names):
+            _join(context_numbers if all_numbers else context_categories, name, taken, left_out)
+    roles = {name: theirs for name, theirs in base.roles.items() if name != "reward" or has_rewards}
+    roles |= {name: name for name in measures if name not in roles}
+    roles |= {"reward": "reward"} if has_rewards and "reward" not in roles else {}
+    columns = Columns(
+        roles={ours: theirs for ours, theirs in roles.items() if ours not in ("on_card", "item_id", "split")},
+        candidate=replace(candidate, numbers=tuple(numbers), categories=tuple(categories)),
+        context=replace(context, numbers=tuple(context_numbers), categories=tuple(context_categories)),
+        item=base.item,
+        user=base.user,
+        rolling=known.rolling or None,
+        pair_features=base.pair_features,
+    )
+    return _LoggedNames(columns, numbers | measures, categories, context_numbers, context_categories)
+
+
+def _themselves(names: Iterable[str]) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+def _join(into: dict[str, str], name: str, taken: set[str], left_out: Counter[str]) -> None:
+    """One more column, under a name of its own."""
+    free = free_name(name)
+    if free in taken:
+        left_out[f"the column {name!r}, since another has its name"] += 1
+        return
+    taken.add(free)
+    into[free] = name
+
+
+class BuiltLog(NamedTuple):
+    """How many rows a log gave, which columns are new beside the model's, and what it held that is not in them."""
+
+    rows: int
+    clicked: int
+    left_out: dict[str, int]
+    columns: dict[str, Any]
 
 
 class _Outcome(NamedTuple):
@@ -87,13 +166,14 @@ def collect(
     if not seen.rows:
         raise DataError(f"{folder} holds no impressions")
     outcomes = _outcomes(feedback, seen.cards, left_out)
-    seen.names.has_rewards = any(outcome.rewards for outcome in outcomes.values())
-    names = logged_names(seen.names, None if served is None else served.vocabulary.columns, left_out)
+    has_rewards = any(outcome.rewards for outcome in outcomes.values())
+    fitted = FittedColumns() if served is None else served.vocabulary.columns
+    names = _logged_names(seen, has_rewards, fitted, left_out)
     known = None if served is None else served.catalogue
-    items = described("item_id", seen.items.array().to_pylist(), known and known.items, said_of_items(folder),
-                      names.columns.item.numbers, left_out)  # fmt: skip
-    users = described("user_id", seen.users.array().to_pylist(), known and known.users, seen.of_users,
-                      names.columns.user.numbers, left_out)  # fmt: skip
+    items = _described("item_id", seen.items.array().to_pylist(), known and known.items, _said_of_items(folder),
+                       names.columns.item.numbers, left_out)  # fmt: skip
+    users = _described("user_id", seen.users.array().to_pylist(), known and known.users, seen.of_users,
+                       names.columns.user.numbers, left_out)  # fmt: skip
     meta = {"constraint": constraint, "columns": names.columns.to_dict() or None}
     with DatasetWriter(out, meta) as writer:
         writer.write_items(_with_ids(items, ("item_id",), seen.integer_items))
@@ -125,17 +205,16 @@ def _read(folder: Path, feedback: pa.Table, served: TrainedModel | None) -> _See
         seen.users.add(table["user_id"])
         seen.integer_items &= _all_integers(table, "items")
         seen.integer_users &= _all_integers(table, "users")
-        seen.names.numbers.update(pc.unique(pc.list_flatten(table["numbers"])).to_pylist())
-        seen.names.categories.update(pc.unique(pc.list_flatten(table["categories"])).to_pylist())
+        seen.numbers.update(pc.unique(pc.list_flatten(table["numbers"])).to_pylist())
+        seen.categories.update(pc.unique(pc.list_flatten(table["categories"])).to_pylist())
         named = table.filter(pc.is_in(table["request_id"], value_set=answered))
         seen.cards |= dict(zip(named["request_id"].to_pylist(), named["card"].to_pylist(), strict=True))
         for user, text in zip(table["user_id"].to_pylist(), table["context"].to_pylist(), strict=True):
             if text:
                 context = from_json(text)
-                seen.names.see_context(context)
-                told = {name: value for name, value in context.items() if name in of_user}
-                if told:
-                    seen.of_users.setdefault(user, {}).update(told)
+                seen.see_context(context)
+                if said := {name: value for name, value in context.items() if name in of_user}:
+                    seen.of_users.setdefault(user, {}).update(said)
     return seen
 
 
@@ -168,7 +247,7 @@ def _outcomes(
 
 
 def _impressions(
-    shown: pa.Table, names: LoggedNames, outcomes: Mapping[str, _Outcome], left_out: Counter[str]
+    shown: pa.Table, names: _LoggedNames, outcomes: Mapping[str, _Outcome], left_out: Counter[str]
 ) -> pa.Table:
     """Impressions of one journal, with what was clicked and what had come along."""
     requests = shown["request_id"].to_pylist()
@@ -237,12 +316,7 @@ def _with_ids(table: pa.Table, names: Sequence[str], integers: bool) -> pa.Table
     return table
 
 
-MOST_COLUMNS = 1000  # attributes of items, the most frequent ones
-
-Said = Mapping[str, Mapping[str, Any]]
-
-
-def said_of_items(folder: Any) -> Said:
+def _said_of_items(folder: Path) -> Said:
     """What was last said of each item that came inline."""
     said: dict[str, dict[str, Any]] = {}
     moments: dict[str, int] = {}
@@ -258,7 +332,7 @@ def said_of_items(folder: Any) -> Said:
     return said
 
 
-def described(
+def _described(
     key: str,
     ids: Sequence[str],
     known: pa.Table | None,
@@ -282,23 +356,21 @@ def described(
     left_out[f"rare attributes of {key.removesuffix('_id')}s"] += len(frequent[MOST_COLUMNS:])
     for name, _ in frequent[:MOST_COLUMNS]:
         values = [row.get(name) for row in rows]
+        is_features = name == "features"
         columns[name] = (
-            _vectors(values, len(numbers), left_out)
-            if name == "features"
-            else _column(values, types.get(name))
+            _vectors(values, len(numbers), left_out) if is_features else _column(values, types.get(name))
         )
     return pa.table(columns)
 
 
 def _set_numbers(row: dict[str, Any], said: Mapping[str, Any], numbers: Sequence[str]) -> None:
     """Numbers said by name into the list of features."""
-    told = [name for name in numbers if isinstance(said.get(name), int | float)]
+    named = [name for name in numbers if isinstance(said.get(name), int | float)]
     held = row.get("features")
-    if told and (held is None or len(held) == len(numbers)):
-        features = list(held or [None] * len(numbers))
-        for name in told:
-            features[numbers.index(name)] = float(said[name])
-        row["features"] = features
+    if named and (held is None or len(held) == len(numbers)):
+        row["features"] = list(held or [None] * len(numbers))
+        for name in named:
+            row["features"][numbers.index(name)] = float(said[name])
 
 
 def _vectors(values: list[Any], size: int, left_out: Counter[str]) -> pa.Array:
@@ -321,17 +393,13 @@ def _column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
         if kind is not None:
             with suppress(pa.ArrowException, OverflowError):
                 return pa.array(values)
-    texts = [
-        value if value is None or isinstance(value, str) else json.dumps(value, default=str)
-        for value in values
-    ]
+    texts = [one if one is None or isinstance(one, str) else json.dumps(one, default=str) for one in values]
     return pa.array(texts, pa.string())
 
 
 def _is_plain(value: Any) -> bool:
     """Neither an object nor a list of anything but plain values of one kind: those no table can always hold."""
     if isinstance(value, list):
-        return len({type(each) for each in value}) <= 1 and not any(
-            isinstance(each, list | dict) for each in value
-        )
+        kinds = {*map(type, value)}
+        return len(kinds) <= 1 and not kinds & {list, dict}
     return not isinstance(value, dict)

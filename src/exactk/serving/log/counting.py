@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from exactk.data.rolling import RollingCounts, Shown
-from exactk.serving.log.impressions import FEEDBACK, IMPRESSIONS, is_on_card, moment_of
+from exactk.serving.log import FEEDBACK, IMPRESSIONS, is_on_card, moment_of
 from exactk.serving.log.journal import completed, rows_of_lines
 
 log = logging.getLogger("exactk.serving")

@@ -281,11 +281,10 @@ def rows_of_lines(lines: bytes, schema: pa.Schema) -> pa.Table:
     """Whole lines of a journal as the columns of a schema, which may be fewer than the lines have."""
     if not lines:
         return schema.empty_table()
-    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     # One block: a row longer than the default block would be refused.
-    table = pj.read_json(
-        pa.BufferReader(lines), pj.ReadOptions(use_threads=False, block_size=len(lines) + 1), options
-    )
+    how = pj.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    what = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    table = pj.read_json(pa.BufferReader(lines), how, what)
     return table.select(schema.names).cast(schema)
 
 

@@ -22,7 +22,7 @@ from exactk.problem.batch import Batch
 from exactk.problem.deadline import Deadline
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card
-from exactk.serving.model.arms import RUNGS, Arm, Loaded
+from exactk.serving.model import RUNGS, Arm, Loaded
 
 EXPLAIN_SHARE = 0.75  # of the time left once there is a card: hundreds of reasons must still be written down
 AT_ONCE_SECONDS = 0.008  # of which the search takes half at most: what the event loop may be held for

@@ -1,24 +1,20 @@
-"""What is tried before the first request: compiled code made ready, and models with requests of known and unknown ids.
+"""Compiled code made ready before the first request; `python -m exactk.serving.model.warming` does it for an image.
 
-`python -m exactk.serving.model.warming` makes the code ready for an image. Knows which kernels serving calls, and their
-shapes only so far as the compiler asks: sizes are told at run time, but the members of a pair value are part of a type.
+Knows which kernels serving calls, and their shapes only so far as the compiler asks: sizes are told at run time, but
+the members of a pair value are part of a type.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from exactk.data.requests import Request
 from exactk.engine import shapes
 from exactk.engine.card_value.values import CompiledCardValue
 from exactk.engine.decode import CompiledDecoder
 from exactk.engine.pair_tables import PairTables
 from exactk.engine.pair_values import CompiledPairValues
-from exactk.model_folder import TrainedModel
 from exactk.problem.batch import Batch
 from exactk.problem.exact.cliques import arranged, completable
 from exactk.problem.given import GivenRequests
@@ -28,35 +24,6 @@ from exactk.problem.solving import solve
 from exactk.serving.studio.sources import world_requests
 from exactk.settings.config import InputSizes, PairValueConfig, PolicyConfig
 from exactk.settings.presets import preset
-
-
-def stranger_request(fitted: TrainedModel) -> Request:
-    """A request in which the model knows nobody."""
-    vocabulary, k = fitted.vocabulary, fitted.card_size
-    return Request(_strangers(vocabulary.user_ids, 1)[0], tuple(_strangers(vocabulary.item_ids, k + 2)), k)
-
-
-def trial_requests(fitted: TrainedModel, count: int = 4, most: int = 20) -> list[Request]:
-    """Requests of different lengths for items the model knows; none where it knows none."""
-    items = fitted.catalogue.items["item_id"].to_pylist()
-    known = fitted.catalogue.users["user_id"].to_pylist()[: count - 1]
-    users = [*known, *_strangers(fitted.vocabulary.user_ids, 1)]
-    random = np.random.default_rng(0)
-    requests: list[Request] = []
-    for turn in range(count if items else 0):
-        size = min(len(items), max(fitted.card_size, most - turn))
-        picked = [items[n] for n in random.choice(len(items), size, replace=False)]
-        requests.append(Request(users[turn % len(users)], tuple(picked), min(fitted.card_size, size)))
-    return requests
-
-
-def _strangers(ids: pa.Array, count: int) -> list[Any]:
-    """Ids of the right type that nobody has."""
-    if not pa.types.is_integer(ids.type):
-        return [f"?{n}" for n in range(count)]
-    held = set(ids.to_pylist())
-    lowest = min(held, default=0)
-    return [min(lowest, 0) - 1 - n for n in range(count)]
 
 
 def warm_engine() -> None:

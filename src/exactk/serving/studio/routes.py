@@ -14,11 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from exactk.errors import InputError
-from exactk.serving.http.problems import RefusalError
+from exactk.serving.http import RefusalError
 from exactk.serving.http.wire import Clock, answer, check_size, read
-from exactk.serving.routes.schemas import described
-from exactk.serving.service import Service, Work
-from exactk.serving.studio.schemas import (
+from exactk.serving.schemas import (
     ModelStory,
     Pasted,
     RequestNames,
@@ -26,7 +24,9 @@ from exactk.serving.studio.schemas import (
     StudioRequest,
     View,
     ViewRequest,
+    described,
 )
+from exactk.serving.service import Service, Work
 from exactk.serving.studio.view import story, view
 
 router = APIRouter()

@@ -31,8 +31,8 @@ from exactk.problem.rules.constraints import Constraints
 from exactk.problem.rules.sheet import Demand, RuleSheet
 from exactk.problem.solving import broken_preferences
 from exactk.serving.http.wire import columns_of
+from exactk.serving.model import Arm
 from exactk.serving.model.answering import Answer, Answerer, Question
-from exactk.serving.model.arms import Arm
 
 
 class Weights(NamedTuple):

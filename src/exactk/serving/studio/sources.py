@@ -11,15 +11,16 @@ from collections import Counter
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from exactk.atomic import temporary_folder
 from exactk.data.dataset import Dataset
-from exactk.data.world import World
-from exactk.data.world.recipe import WorldConfig
-from exactk.serving.http.problems import RefusalError
+from exactk.serving.http import RefusalError
+
+if TYPE_CHECKING:
+    from exactk.data.world import World
 
 SHOWN = 200  # requests of a folder that the page lists
 SHOWN_TRUE = 40  # where each brings its matrix of pairs along
@@ -68,6 +69,11 @@ def examples() -> list[dict[str, Any]]:
 
 def world_requests() -> list[dict[str, Any]]:
     """Requests of a small embedded world, made when first looked at; its true values are known."""
+    from exactk.data.world import (
+        World,  # here and below: a service whose page nobody opens need not hold worlds
+    )
+    from exactk.data.world.recipe import WorldConfig
+
     folder = temporary_folder("world")
     World(WorldConfig(users=60, items=400, impressions=200, n=30, seed=7)).write(folder, workers=1)
     return DatasetRequests(folder).requests()
@@ -94,6 +100,8 @@ class DatasetRequests:
             first.setdefault(row["request_id"], place)
         chosen = list(first.values())
         if data.meta.provenance.get("source") == "world":
+            from exactk.data.world import World
+
             world = World.of(data)
             return [
                 _with_truth(self._request(rows[at], at, rules, rates), world) for at in chosen[:SHOWN_TRUE]

@@ -22,10 +22,11 @@ from exactk.errors import InputError
 from exactk.problem.deadline import Deadline
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.rules.explain import infeasible_error
-from exactk.serving.http.problems import problem_of
+from exactk.serving.http import problem_of
 from exactk.serving.http.wire import constraints_of, request_of
-from exactk.serving.model.arms import Arm
-from exactk.serving.routes.solve import weights_of
+from exactk.serving.model import Arm
+from exactk.serving.routes import weights_of
+from exactk.serving.schemas import ViewRequest
 from exactk.serving.studio.scene import (
     Scene,
     Weights,
@@ -35,7 +36,6 @@ from exactk.serving.studio.scene import (
     scene_of,
     weights_by,
 )
-from exactk.serving.studio.schemas import ViewRequest
 from exactk.serving.studio.why import reasons, rule_states
 
 

@@ -24,8 +24,8 @@ from exactk.problem.rules.places import Slots
 from exactk.problem.rules.rule_set import Constraint, Constraints
 from exactk.problem.rules.sheet import Demand, RuleSheet
 from exactk.serving.http.wire import columns_of, constraints_of
+from exactk.serving.schemas import Switch
 from exactk.serving.studio.scene import Scene
-from exactk.serving.studio.schemas import Switch
 
 NOT_WORKED_OUT = "Not worked out in the time there was."
 NO_CARD = "No card of this size exists, so nothing can be chosen."

@@ -154,7 +154,7 @@ def _sound_log() -> Path:
 @cache
 def _sound_service_log() -> Path:
     """Parts and journals of impressions, feedback and items."""
-    from exactk.serving.log.impressions import Impression, ImpressionLog
+    from exactk.serving.log import Impression, ImpressionLog
 
     folder = kept_folder("service-log")
     for turn in range(2):

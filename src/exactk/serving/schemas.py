@@ -1,6 +1,6 @@
-"""The bodies that travel: what a request may say and what an answer says, and how routes tell the OpenAPI page of them.
+"""The bodies that travel: what a request may say and what an answer says; those of the page's own questions come last.
 
-Knows no route and no solver. Parsed straight from bytes by pydantic's compiled reader.
+Knows how routes tell the OpenAPI page of them, no route and no solver. Parsed from bytes by pydantic's compiled reader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import (
 )
 from starlette.responses import Response
 
-from exactk.serving.http.problems import MEDIA_TYPE
+from exactk.serving.http import MEDIA_TYPE
 
 MAX_CARD = 64
 LIMIT = 4096  # of any list, whatever the settings say
@@ -31,6 +31,15 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]  # whole, too
 Features = list[SkipValidation[float | None]]  # checked beside those of items (`http/wire.py`)
 Item = dict[str, Any]
 Rule = dict[str, Any]
+CardSize = Annotated[StrictInt, Field(ge=1, le=MAX_CARD)]
+Relax = Annotated[
+    list[Text] | None,
+    Field(max_length=64, description="Names of rules to give up, in this order, when no card exists."),
+]
+Budget = Annotated[
+    Number | None, Field(gt=0, description="Time the whole answer may take, from the last byte of the body.")
+]
+Unfinished = Annotated[list[str], Field(description="What the budget was too short for.", examples=[[]])]
 Include = Annotated[
     list[Id], Field(default_factory=list, max_length=MAX_CARD, description="Items that must be on the card.")
 ]
@@ -65,6 +74,9 @@ CARDS_EXAMPLE: dict[str, Any] = {
     "constraints": [{"type": "distinct", "field": "category"}],
     "budget_ms": 50,
 }
+FEEDBACK_EXAMPLE: dict[str, Any] = {
+    "request_id": "643f1c2e4b07d9c1a5e88f02ba", "clicked": True, "clicked_item": "beanie",
+}  # fmt: skip
 
 
 class Body(BaseModel):
@@ -89,7 +101,7 @@ class SolveRequest(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [SOLVE_EXAMPLE]})
 
-    k: Annotated[StrictInt, Field(ge=1, le=MAX_CARD, description="How many items make a card.")]
+    k: Annotated[CardSize, Field(description="How many items make a card.")]
     scores: Annotated[list[Number], Field(min_length=1, max_length=LIMIT)]
     pair_scores: Annotated[
         list[list[Number]] | None,
@@ -99,15 +111,9 @@ class SolveRequest(Body):
     constraints: Annotated[list[Rule], Field(default_factory=list, max_length=64)]
     include: Include
     exclude: Exclude
-    relax: Annotated[
-        list[Text] | None,
-        Field(max_length=64, description="Names of rules to give up, in this order, when no card exists."),
-    ] = None
+    relax: Relax = None
     explain: StrictBool = False
-    budget_ms: Annotated[
-        Number | None,
-        Field(gt=0, description="Time the whole answer may take, from the last byte of the body."),
-    ] = None
+    budget_ms: Budget = None
 
     _items = field_validator("items")(check_items)
 
@@ -126,18 +132,16 @@ class CardRequest(Body):
         dict[str, Any] | None,
         Field(description="What is true of the request, and of its user, by the names of the log."),
     ] = None
-    k: Annotated[
-        StrictInt | None, Field(ge=1, le=MAX_CARD, description="The model's own where left out.")
-    ] = None
+    k: Annotated[CardSize | None, Field(description="The model's own where left out.")] = None
     user_features: Annotated[Features | None, Field(max_length=LIMIT)] = None
     constraints: Annotated[
         list[Rule] | None, Field(max_length=64, description="The model's own where left out; [] for none.")
     ] = None
     include: Include
     exclude: Exclude
-    relax: Annotated[list[Text] | None, Field(max_length=64)] = None
+    relax: Relax = None
     explain: StrictBool = False
-    budget_ms: Annotated[Number | None, Field(gt=0)] = None
+    budget_ms: Budget = None
 
     @field_validator("candidates")
     @classmethod
@@ -157,13 +161,7 @@ class ManyCards(Body):
 class Feedback(Body):
     """What became of a card that was shown."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"request_id": "643f1c2e4b07d9c1a5e88f02ba", "clicked": True, "clicked_item": "beanie"}
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [FEEDBACK_EXAMPLE]})
 
     request_id: Annotated[StrictStr, Field(min_length=1, max_length=512, pattern=r"^[0-9A-Za-z_.:-]+$")]
     clicked: StrictBool
@@ -187,7 +185,7 @@ class SolveAnswer(BaseModel):
         None, description="Preferences the card breaks: rule, times, cost. Left out where there are none."
     )
     reasons: list[dict[str, Any]] | None = Field(None, description="Of each item left out: why.")
-    unfinished: list[str] = Field(description="What the budget was too short for.", examples=[[]])
+    unfinished: Unfinished
     ms: float
 
 
@@ -209,7 +207,7 @@ class CardAnswer(BaseModel):
         description="Names that were sent and that neither the model nor a rule reads: misspelt, perhaps.",
         examples=[[]],
     )
-    unfinished: list[str] = Field(description="What the budget was too short for.", examples=[[]])
+    unfinished: Unfinished
     ms: float
 
 
@@ -254,7 +252,7 @@ MEANINGS = {
     409: "No valid card exists; `blocking` names the rules that together forbid every card.",
     413: "Too large.",
     422: "The body cannot be used; the detail says where and why.",
-    429: "OverloadedError; try again after the seconds in Retry-After.",
+    429: "Too much at once; try again after the seconds in Retry-After.",
     503: "Not now: no model, shutting down, or the log cannot be written.",
 }
 
@@ -266,22 +264,125 @@ def described(
 ) -> dict[str, Any]:
     """Arguments of a route that reads its own body: the OpenAPI text is written here instead."""
     problem = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}}
-    extra: dict[str, Any] = {}
-    if body is not None:
-        extra = {
-            "requestBody": {"required": True, "content": {"application/json": {"schema": _reference(body)}}}
-        }
-    return {
-        "response_class": Response,
-        "responses": {
-            200: {"description": "Done.", "content": {"application/json": {"schema": _reference(reply)}}},
-            **{status: {"description": MEANINGS[status], **problem} for status in statuses},
-        },
-        "openapi_extra": extra,
-    }
+    responses = {200: {"description": "Done.", "content": _content(reply)}}
+    responses |= {status: {"description": MEANINGS[status], **problem} for status in statuses}
+    extra = {} if body is None else {"requestBody": {"required": True, "content": _content(body)}}
+    return {"response_class": Response, "responses": responses, "openapi_extra": extra}
 
 
-def _reference(bodies: type[BaseModel] | tuple[type[BaseModel], ...]) -> dict[str, Any]:
+def _content(bodies: type[BaseModel] | tuple[type[BaseModel], ...]) -> dict[str, Any]:
     listed = bodies if isinstance(bodies, tuple) else (bodies,)
     references = [{"$ref": f"#/components/schemas/{each.__name__}"} for each in listed]
-    return references[0] if len(references) == 1 else {"anyOf": references}
+    schema = references[0] if len(references) == 1 else {"anyOf": references}
+    return {"application/json": {"schema": schema}}
+
+
+class Switch(Body):
+    """A rule and whether it counts."""
+
+    rule: Rule
+    on: bool = True
+
+
+class PageRequest(Body):
+    """What the page sends of a request, whoever made it."""
+
+    scores: Annotated[list[Number] | None, Field(max_length=LIMIT)] = None
+    pair_scores: list[list[Number]] | None = None
+    user: Id | None = None
+    user_features: Annotated[Features | None, Field(max_length=LIMIT)] = None
+    context: Annotated[
+        dict[Text, Any] | None,
+        Field(description="What is true of the request: the log's columns of context, by name."),
+    ] = None
+    include: Include
+    exclude: Exclude
+
+
+class ViewRequest(PageRequest):
+    """The request as it stands on the page."""
+
+    k: CardSize
+    items: Annotated[list[Item], Field(min_length=1, max_length=LIMIT)]
+    constraints: Annotated[list[Switch], Field(default_factory=list, max_length=64)]
+    scored_by: Literal["given", "model"] = "given"
+    budget_ms: Annotated[
+        Number | None, Field(gt=0, description="Of the whole answer; the most there is where left out.")
+    ] = None
+
+    _items = field_validator("items")(check_items)
+
+
+class Pasted(PageRequest):
+    """What a person may paste: a body of `/v1/solve` or `/v1/cards`, loosely; the page shows what is in it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    k: CardSize = 4
+    items: Annotated[list[Item] | None, Field(max_length=LIMIT)] = None
+    candidates: Annotated[list[Item] | None, Field(max_length=LIMIT)] = None
+    constraints: Annotated[list[Rule], Field(default_factory=list, max_length=64)]
+
+    _items = field_validator("items", "candidates")(check_items)
+
+
+class StudioRequest(BaseModel):
+    """A request to look at."""
+
+    name: str
+    lesson: str = ""
+    user: Id | None = None
+    user_features: list[float] | None = None
+    context: dict[str, Any] = {}
+    k: int
+    items: list[dict[str, Any]]
+    scores: list[float] | None = None
+    pair_scores: list[list[float]] | None = None
+    constraints: list[dict[str, Any]] = []
+    include: list[Id] = []
+    exclude: list[Id] = []
+
+
+class View(BaseModel):
+    """Everything the page draws."""
+
+    items: list[dict[str, Any]]
+    scores: list[float]
+    share: list[float]
+    pair_scores: list[list[float]] | None
+    columns: list[dict[str, Any]] = Field(description="Names that came along, of what, and who reads them.")
+    context: dict[str, str]
+    unread: list[str] = Field(description="Names that the model, or without one anybody, does not read.")
+    lacking: list[str] = Field(description="Names of the request that the model reads and that did not come.")
+    rules: list[dict[str, Any]]
+    conflicts: list[tuple[int, int]]
+    excluded: list[int]
+    best: dict[str, Any] | None
+    problem: dict[str, Any] | None
+    methods: list[dict[str, Any]]
+    why: list[dict[str, Any]]
+    unfinished: Unfinished
+    attention: list[list[float]] | None
+    influence: list[list[float]] | None
+
+
+class SourceNames(BaseModel):
+    """Where requests may come from."""
+
+    sources: list[dict[str, Any]]
+    model: bool
+
+
+class RequestNames(BaseModel):
+    """What a source holds."""
+
+    requests: list[dict[str, Any]]
+
+
+class ModelStory(BaseModel):
+    """What the page tells of the model."""
+
+    loaded: bool
+    facts: dict[str, Any] = {}
+    curves: list[dict[str, Any]] = []
+    comparison: dict[str, Any] | None = None

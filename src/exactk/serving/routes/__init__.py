@@ -1,1 +1,0 @@
-"""What each address answers."""
