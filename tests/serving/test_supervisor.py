@@ -292,3 +292,17 @@ def test_a_lone_worker_needs_no_folder_for_figures(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with shared_metrics(1):
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_goes_without_pandas_and_takes_memory_as_the_system_gives_it() -> None:
+    held = "[name for name in sys.modules if name.partition('.')[0] == 'pandas']"
+    code = f"""
+import sys
+from exactk.serving.run import hold_less
+hold_less()
+import pyarrow, exactk.serving.app
+pyarrow.array([1, 2])
+assert not {held}, {held}
+assert pyarrow.default_memory_pool().backend_name == "system"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
