@@ -144,8 +144,8 @@ def audit(dataset: Dataset, by: Method | None = None, seed: int = 0, limit: int 
         "propensity": _propensity(dataset),
     }
     said = findings(measured)
-    measured["verdict"] = [f"{finding.grave}: {finding.text}" for finding in said]
-    measured["clean"] = not any(finding.grave == "LEAK" for finding in said)
+    measured["verdict"] = [f"{grave}: {text}" for grave, text in said]
+    measured["clean"] = not any(grave == "LEAK" for grave, _ in said)
     return measured
 
 

@@ -6,48 +6,41 @@ Knows no data, only the numbers that were measured.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, NamedTuple
 
 TELLTALE = 0.97  # a single column that finds the click as often as this knew it beforehand
 LEAK_MARGIN = 0.05  # above chance by this much, and by twice the probe's standard error
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One sentence of the verdict, and how grave it is."""
 
-    grave: Literal["LEAK", "WARNING", "NOTE"]
+    grave: str
     text: str
+
+
+GRAVITY = ("LEAK", "WARNING", "NOTE")
+leak, warning, note = (partial(Finding, grave) for grave in GRAVITY)
 
 
 def findings(measured: Mapping[str, Any]) -> list[Finding]:
     """All that is worth saying, gravest first."""
-    said = [
-        *_signal(measured),
-        *_lists(measured),
-        *_recovery(measured),
-        *_leaks(measured),
-        *_popularity(measured),
-        *_labels(measured),
-        *_validity(measured["validity"]),
-        *_propensities(measured["propensity"]),
-    ]
-    order = {"LEAK": 0, "WARNING": 1, "NOTE": 2}
-    return sorted(said, key=lambda finding: order[finding.grave])
+    parts = (_signal, _lists, _recovery, _leaks, _popularity, _labels, _validity, _propensities)
+    said = [finding for part in parts for finding in part(measured)]
+    return sorted(said, key=lambda finding: GRAVITY.index(finding.grave))
 
 
 def _signal(measured: Mapping[str, Any]) -> Iterator[Finding]:
     names = measured["signal"]["names"]
     if not names:
-        yield Finding("WARNING", "nothing was clicked, chosen or rewarded: there is nothing to learn from")
+        yield warning("nothing was clicked, chosen or rewarded: there is nothing to learn from")
         return
-    yield Finding("NOTE", f"what can be learned: {', '.join(names)}")
+    yield note(f"what can be learned: {', '.join(names)}")
     if "item of the card" in names and "item of the list" not in names:
-        yield Finding(
-            "WARNING",
+        yield warning(
             "only items of the card could be clicked: every figure that asks for the clicked item favours the policy "
-            "that was logged, which always has it; compare by propensities, or show whole lists",
+            "that was logged, which always has it; compare by propensities, or show whole lists"
         )
 
 
@@ -59,30 +52,25 @@ def _lists(measured: Mapping[str, Any]) -> Iterator[Finding]:
     chance = orders["chance"]
     shares = ", ".join(f"{name} {share:.3f}" for name, share in orders.items())
     what = found["judged_by"]
-    yield Finding("NOTE", f"of the {what} of {found['lists']:,} test lists, a card of K would hold: {shares}")
+    yield note(f"of the {what} of {found['lists']:,} test lists, a card of K would hold: {shares}")
     for name, share in found["columns"].items():
         if share > TELLTALE and chance < 0.7:
             column = name.removeprefix("-")
-            yield Finding(
-                "LEAK",
+            yield leak(
                 f"the column {column!r} alone finds {share:.1%} of the {what} (chance {chance:.1%}): it was probably "
-                "written after the click; leave it out",
+                "written after the click; leave it out"
             )
     best = max(found["columns"].items(), key=lambda held: held[1], default=None)
     if best is not None:
-        yield Finding("NOTE", f"the best single column, {best[0]!r}, holds {best[1]:.3f} of the {what}")
+        yield note(f"the best single column, {best[0]!r}, holds {best[1]:.3f} of the {what}")
     place = found["mean_place_of_click"]
     logged = max(orders.get("the order shown", 0.0), orders.get("the logged card", 0.0))
-    if (
-        place is not None
-        and place < 0.4
-        and logged > 1.3 * max(chance, orders.get("popularity in train", 0.0))
-    ):
-        yield Finding(
-            "WARNING",
+    usual = max(chance, orders.get("popularity in train", 0.0))
+    if place is not None and place < 0.4 and logged > 1.3 * usual:
+        yield warning(
             f"clicks fall near the top of the lists (mean place {place:.2f}, the middle is 0.5): the order shown finds "
             f"{orders.get('the order shown', logged):.3f} of them. Part of that is people looking there first, so "
-            "figures by the clicked item favour the policy that was logged; judge by a click model as well",
+            "figures by the clicked item favour the policy that was logged; judge by a click model as well"
         )
 
 
@@ -91,7 +79,7 @@ def _recovery(measured: Mapping[str, Any]) -> Iterator[Finding]:
     if found is None:
         return
     shares = ", ".join(f"{name} {share:.3f}" for name, share in found["whole_card"].items())
-    yield Finding("NOTE", f"every card was chosen; of {found['cards']:,} test cards found whole: {shares}")
+    yield note(f"every card was chosen; of {found['cards']:,} test cards found whole: {shares}")
 
 
 def _leaks(measured: Mapping[str, Any]) -> Iterator[Finding]:
@@ -99,25 +87,22 @@ def _leaks(measured: Mapping[str, Any]) -> Iterator[Finding]:
         return  # judged by what such a log can be judged by
     probe, chance, pairs = (measured[name] for name in ("least_seen", "chance", "pairs"))
     if probe is None or chance is None:
-        yield Finding("WARNING", "no clicked impression in test, or none in train: leakage cannot be probed")
+        yield warning("no clicked impression in test, or none in train: leakage cannot be probed")
         return
     hit, luck = probe["precision"], chance["precision"]
     seen = f"{pairs['unclicked_seen_before']:.0%} of the unclicked test candidates were shown to that user in train"
     if hit > luck + max(LEAK_MARGIN, 2 * probe["error"]):
-        yield Finding(
-            "LEAK",
+        yield leak(
             f"picking the candidates least often seen with the user in train finds the click in {hit:.1%} of test "
             f"requests (chance {luck:.1%}), because {seen} but only {pairs['clicked_seen_before']:.0%} of the "
             "clicked ones. A model that memorises pairs will look good here and nowhere else. Build with the "
-            "leak-free protocol, or split by pair or by user",
+            "leak-free protocol, or split by pair or by user"
         )
     else:
-        yield Finding(
-            "NOTE", f"least-seen finds the click in {hit:.1%}, chance is {luck:.1%}: no leak by pairs"
-        )
+        yield note(f"least-seen finds the click in {hit:.1%}, chance is {luck:.1%}: no leak by pairs")
     cards = measured["overlap"]["cards"]
     if cards is not None and cards > 0.01:
-        yield Finding("WARNING", f"{cards:.1%} of the cards of test were shown to the same user in train")
+        yield warning(f"{cards:.1%} of the cards of test were shown to the same user in train")
 
 
 def _popularity(measured: Mapping[str, Any]) -> Iterator[Finding]:
@@ -125,21 +110,16 @@ def _popularity(measured: Mapping[str, Any]) -> Iterator[Finding]:
     if probe is None or chance is None:
         return
     ratio = probe["hit_ratio"]
-    yield Finding(
-        "NOTE",
+    yield note(
         f"popularity alone (clicks per showing in train) scores P@K {probe['precision']:.3f}"
         f"{'' if ratio is None else f', HR@K {ratio:.3f}'} (chance {chance['precision']:.3f}): what personalised "
-        "models must beat",
+        "models must beat"
     )
-    if (
-        ratio is not None
-        and not measured["lists"]
-        and abs(probe["hit_ratio"] - probe["hit_ratio_of_random_companions"]) < 0.01
-    ):
-        yield Finding(
-            "NOTE",
+    by_chance = probe["hit_ratio_of_random_companions"]
+    if ratio is not None and not measured["lists"] and abs(ratio - by_chance) < 0.01:
+        yield note(
             "the companions of the clicked item look drawn at random (HR@K follows from P@K): this log can rank "
-            "items, but cannot show what a whole card is worth beyond them",
+            "items, but cannot show what a whole card is worth beyond them"
         )
 
 
@@ -149,52 +129,44 @@ def _labels(measured: Mapping[str, Any]) -> Iterator[Finding]:
     if rate == 0 and measured["signal"]["names"]:
         return  # rewards teach, too
     if rate is None or rate == 0:
-        yield Finding("WARNING", "no card of train was clicked: there is nothing to learn from")
+        yield warning("no card of train was clicked: there is nothing to learn from")
     elif rate == 1 and not (measured["recovery"] or measured["lists"]):
-        yield Finding(
-            "WARNING", "every card of train was clicked: a reward cannot be learned without the others"
-        )
+        yield warning("every card of train was clicked: a reward cannot be learned without the others")
     elif rate < 0.001:
-        yield Finding("WARNING", f"only {rate:.3%} of the cards of train were clicked: expect a noisy reward")
+        yield warning(f"only {rate:.3%} of the cards of train were clicked: expect a noisy reward")
     elif not measured["recovery"] and not (measured["lists"] and rate == 1):
-        yield Finding("NOTE", f"{rate:.1%} of the cards of train were clicked")
+        yield note(f"{rate:.1%} of the cards of train were clicked")
 
 
-def _validity(validity: Mapping[str, Any]) -> Iterator[Finding]:
+def _validity(measured: Mapping[str, Any]) -> Iterator[Finding]:
+    validity = measured["validity"]
     if not validity["constrained"]:
-        yield Finding("NOTE", "the folder has no constraint: every K candidates make a valid card")
+        yield note("the folder has no constraint: every K candidates make a valid card")
         return
     broken, checked = validity["cards_breaking_rules"], validity["cards_checked"]
     if broken:
         rows = ", ".join(map(str, validity["example_rows"]))
-        yield Finding(
-            "WARNING", f"{broken} of {checked} logged cards break the folder's own rules (rows {rows}, ...)"
-        )
+        yield warning(f"{broken} of {checked} logged cards break the folder's own rules (rows {rows}, ...)")
     feasible = validity["feasible_requests"]
     if feasible is not None and feasible < 1:
-        yield Finding(
-            "WARNING", f"only {feasible:.1%} of the requests admit any valid card; the others need relaxing"
-        )
+        yield warning(f"only {feasible:.1%} of the requests admit any valid card; the others need relaxing")
     if not broken and feasible == 1:
-        yield Finding("NOTE", f"all {checked} cards checked are valid, and every request admits a valid card")
+        yield note(f"all {checked} cards checked are valid, and every request admits a valid card")
 
 
-def _propensities(propensity: Mapping[str, Any]) -> Iterator[Finding]:
+def _propensities(measured: Mapping[str, Any]) -> Iterator[Finding]:
+    propensity = measured["propensity"]
     if not propensity["recorded"]:
-        yield Finding(
-            "NOTE", "no propensities: the value of another policy cannot be estimated from this log"
-        )
+        yield note("no propensities: the value of another policy cannot be estimated from this log")
         return
     if propensity["share"] < 1:
-        yield Finding("WARNING", f"only {propensity['share']:.1%} of the impressions record a propensity")
+        yield warning(f"only {propensity['share']:.1%} of the impressions record a propensity")
     if propensity["certain"] > 0.5:
-        yield Finding(
-            "WARNING",
-            f"{propensity['certain']:.1%} of the cards were shown with certainty: the log says nothing about others",
+        yield warning(
+            f"{propensity['certain']:.1%} of the cards were shown with certainty: the log says nothing about others"
         )
     if propensity["effective_share"] < 0.05:
-        yield Finding(
-            "WARNING",
+        yield warning(
             f"propensities range from {propensity['least']:.2g} to {propensity['most']:.2g}; weighted by their "
-            f"inverse the log is worth {propensity['effective_share']:.1%} of its size",
+            f"inverse the log is worth {propensity['effective_share']:.1%} of its size"
         )
