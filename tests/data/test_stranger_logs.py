@@ -236,6 +236,80 @@ def test_numbers_nobody_reads_say_how_to_write_them() -> None:
     assert "write 1234.5" in next(fact.reason for fact in facts if fact.column == "price")
 
 
+@pytest.mark.parametrize("written", ["{:.2f}", "{:.0f}"])
+def test_numbers_that_a_file_holds_as_plain_text_are_numbers(written: str) -> None:
+    """Parquet says text; hardly two are alike, so that as words they would be of no use."""
+    rows = shop_rows()
+    texts = [written.format(price) for price in rows["price"].tolist()]
+    dataset = from_frame(pa.table(rows | {"price": texts, "offer_code": texts}))
+    assert dataset.folder.columns.candidate.numbers == ("price",)
+    assert "offer_code" in dataset.meta.provenance["report"]["ignored"]
+
+
+@pytest.mark.parametrize("in_lists", [False, True])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_history_is_no_word_of_the_request(in_lists: bool, as_text: bool) -> None:
+    """As a category every history would be a value of its own."""
+    rows = shop_rows()
+    rows["item_id"] = np.array([f"N{n}" for n in rows["item_id"]])
+    read = [[f"N{(user * 3 + n) % 40}" for n in range(2 + user % 4)] for user in rows["user_id"].tolist()]
+    held = [" ".join(ids) for ids in read] if as_text else read
+    log: dict[str, Any] = rows | {"history": held}
+    if in_lists:
+        log = {name: log[name][::8] for name in ("request_id", "user_id", "history")}
+        log["candidates"] = [part.tolist() for part in np.split(rows["item_id"], 60)]
+        log["clicked_item"] = rows["item_id"][rows["clicked"]]
+    dataset = from_frame(pa.table(log))
+    assert "as the history of a user does" in dataset.meta.provenance["report"]["ignored"]["history"]
+    assert not dataset.folder.columns.context.names
+
+
+def test_items_under_the_bare_noun_are_found_where_they_part_the_rows_of_a_request() -> None:
+    rows = shop_rows()
+    rows["article"] = rows.pop("item_id") + 10_000
+    assert draft_columns(pa.table(rows)).columns.roles["item_id"] == "article"
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("set", ("train", "valid", "test")),
+        ("fold", ("Training", "dev", "TESTING")),
+        ("subset", ("train",) * 3),
+    ],
+)
+def test_the_parts_of_a_log_are_its_split_under_usual_names_and_words(
+    name: str, parts: tuple[str, ...]
+) -> None:
+    rows = shop_rows()
+    place = rows["request_id"] // 20
+    dataset = from_frame(pa.table(rows | {name: np.array(parts)[place]}))
+    assert dataset.folder.columns.roles["split"] == name
+    if len(set(parts)) > 1:
+        assert [len(part) for part in dataset.split()] == [20, 20, 20]
+    other = draft_columns(pa.table(rows | {name: np.array(["brush", "comb", "cup"])[place]}))
+    assert "split" not in other.columns.roles
+
+
+def test_a_grade_beside_a_reward_is_no_feature() -> None:
+    rows = shop_rows()
+    rng = np.random.default_rng(5)
+    earned = np.where(rows["clicked"], rng.exponential(9, 480), 0.0)
+    graded = rows | {"revenue": earned, "grade": rng.integers(0, 5, 480)}
+    draft = draft_columns(pa.table(graded))
+    assert draft.columns.roles["reward"] == "revenue"
+    assert draft.columns.candidate.numbers == ("price",)
+    assert "how good" in next(fact.reason for fact in draft.facts if fact.column == "grade")
+
+
+def test_what_was_put_together_under_the_name_of_the_request_was_chosen() -> None:
+    pool = [[f"t{(7 * r + n) % 90}" for n in range(8)] for r in range(60)]
+    log = {"playlist_id": [f"pl-{r}" for r in range(60)], "pool": pool, "tracks": [ids[2:5] for ids in pool]}
+    dataset = from_frame(pa.table(log))
+    assert dataset.signal.names == ("positives only",)
+    assert dataset.folder.columns.roles["request_id"] == "playlist_id"
+
+
 def test_every_type_of_text_id_is_text() -> None:
     rows = shop_rows()
     ids = [UUID(int=int(n) + 5) for n in rows["item_id"]]

@@ -205,17 +205,17 @@ def build_frame(
             out, impressions, given, items, users, _rules(rules), separator=separator, text_ids=text_ids,
             bad_rows=bad_rows, **entities,
         )  # fmt: skip
+    dataset = Dataset.open(out)
+    signal, made = dataset.signal.names, dataset.folder.made
+    said = {**found.to_dict(), "made": made}
     if report is not None:
-        report.write_text(
-            json.dumps(plain(found.to_dict()), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-    signal = Dataset.open(out).signal.names
+        report.write_text(json.dumps(plain(said), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     faults = build_faults(found, signal)
     if as_json:
-        emit_json({"out": str(out), **found.to_dict(), "signal": signal, "faults": faults})
+        emit_json({"out": str(out), **said, "signal": signal, "faults": faults})
     else:
         emit(f"written: {out} ({found.impressions:,} impressions of {found.rows_read:,} rows)")
-        for line in build_lines(found, signal, faults):
+        for line in build_lines(found, signal, faults, made):
             emit(line)
     if strict and faults:
         raise typer.Exit(LOST)

@@ -19,6 +19,7 @@ from exactk.data.assemble import entries, gathered_features, padded, unpacked_gr
 from exactk.data.columns import Columns
 from exactk.data.columns.candidates import CandidateColumns
 from exactk.data.columns.codes import keys_of_column
+from exactk.data.columns.items import derived_pairs
 from exactk.data.columns.logged import LoggedColumns
 from exactk.data.columns.vocabulary import Scaling, Vocabulary
 from exactk.data.index import check_files, open_index
@@ -104,6 +105,15 @@ class Folder:
         named = self.columns.rolling or ()
         logged = (name for name in named if name in self.columns.candidate.numbers)
         return (*self.names.rolling, *logged)
+
+    @property
+    def made(self) -> dict[str, list[str]]:
+        """What is made of the columns for models to read."""
+        found = {
+            "counts so far": self.names.rolling,
+            "features of pairs": map(str, derived_pairs(self.columns)),
+        }
+        return {what: held for what, names in found.items() if (held := list(names))}
 
     @cached_property
     def counts_before(self) -> RollingCounts | None:

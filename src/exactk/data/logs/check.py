@@ -6,7 +6,7 @@ Knows typed columns, no files.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,10 +117,14 @@ def build_faults(report: ReadReport, signal: Sequence[str]) -> list[str]:
     return faults
 
 
-def build_lines(report: ReadReport, signal: Sequence[str], faults: Sequence[str]) -> Iterator[str]:
-    """The lines, the most important last."""
+def build_lines(
+    report: ReadReport, signal: Sequence[str], faults: Sequence[str], made: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """The lines, the most important last; `made` is what is made of the columns used."""
     for use, names in report.used.items():
         yield f"used as {use}: {', '.join(names)}"
+    for what, held in made.items():
+        yield f"made of these, {what}: {', '.join(held)}"
     for name, reason in report.ignored.items():
         yield f"ignored {name}: {reason}"
     if report.cards:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from exactk.data.columns import MEASURED, Columns, bare_name, is_of_candidates
 from exactk.data.columns.codes import category_texts
-from exactk.data.logs.guess import SPLIT_NAMES
+from exactk.data.logs.guess import split_names
 from exactk.data.logs.written import (
     FLAG_TEXTS,
     Order,
@@ -210,7 +210,7 @@ class ColumnReader:
         if name == "split":
             if not (is_text(column.type) or pa.types.is_null(column.type)):
                 raise DataError(f"{self._where(name)} holds {column.type}, not train, valid or test")
-            return _renamed_values(column.cast(pa.string()), SPLIT_NAMES)
+            return split_names(column)
         return column
 
     def _feature(self, name: str, column: pa.Array) -> pa.Array:
@@ -384,11 +384,6 @@ def plain_numbers(column: pa.Array) -> pa.Array:
     if is_text(column.type) and (read := numbers_of_texts(column)) is not None:
         return read
     return column.cast(pa.uint8()) if pa.types.is_boolean(column.type) else column
-
-
-def _renamed_values(column: pa.Array, names: Mapping[str, str]) -> pa.Array:
-    places = pc.index_in(column, value_set=pa.array(list(names)))
-    return pc.coalesce(pa.array(list(names.values())).take(places), column.cast(pa.string()))
 
 
 def _is_empty(kind: pa.DataType) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from exactk.data.logs.files import ENDINGS, beginning, ending_of
 from exactk.data.logs.guess import (
     SUGGESTED_K,
     finds_every_click,
+    holds_lists,
     ignored_by_name,
     is_category_name,
     is_click_name,
+    is_grade_name,
+    is_id_name,
     is_outcome,
     is_running_number,
     is_text_name,
@@ -31,7 +35,15 @@ from exactk.data.logs.guess import (
     words,
 )
 from exactk.data.logs.recognised import among, in_lists, key_of, named_ids, recognised, vectors_of
-from exactk.data.logs.written import are_dates, are_numbers, flags_of, hold_digits
+from exactk.data.logs.written import (
+    are_dates,
+    are_numbers,
+    flags_of,
+    hold_digits,
+    reads_as_numbers,
+    separator_of,
+    split_lists,
+)
 from exactk.data.table import codes_of, flatten, is_list, is_number, is_plain, is_text, owners, plain_values
 
 _ENOUGH = 50  # rows of items met before, to believe that a column is constant within them
@@ -41,6 +53,15 @@ _CLICKS = (
     "known before"
 )
 _ODD_LISTS = "its lists are not as long as the candidates'"
+_HISTORY = (
+    "it lists items, as the history of a user does: no list of a request is read; make numbers of the candidates of it "
+    "(how many of its category were read before, how similar its title is to theirs)"
+)
+_REQUEST_LISTS = "it holds lists of the request, which nothing here reads"
+_GRADE = (
+    "its name says how good a candidate turned out; make it the reward to learn from it, a feature if it was known "
+    "before"
+)
 _OF_THE_LIST = (
     "it names one of the candidates: surely what came of the list; say clicked_item to learn from it"
 )
@@ -131,6 +152,7 @@ class _Log:
         found = recognised(table.select(plain), roles, items, users)
         self.written, self.table, self.marks = table, found.table, found.marks
         self.lists, self.roles, self.positives_only = found.lists, found.roles, found.positives_only
+        self._items = items
         self._sizes = self._list_sizes()
         self.request = owners(self._sizes)
         ids = self._role("candidates" if self.lists else "item_id")
@@ -160,6 +182,8 @@ class _Log:
             if reason == _ODD_LISTS and is_text(self.written[name].type):
                 # Bars part its words, no members.
                 use, reason = self._use(name, plain_values(self.written[name]))
+            if (not use or use.startswith("context.")) and self._lists_items(name):
+                use, reason = "", _HISTORY
             yield replace(fact, use=use, reason=reason)
 
     def _role(self, ours: str) -> pa.Array | None:
@@ -209,11 +233,15 @@ class _Log:
         """A use, such as "candidate.numbers", or none and the reason."""
         if reason := ignored_by_name(name):
             return "", reason
+        if is_grade_name(name):
+            return "", _GRADE
         if self.clicked is None and "reward" not in self.roles and is_click_name(name):
             return "", _CLICKS
         flat, of_request = self._flat(column)
         if flat is None:
             return "", _ODD_LISTS
+        if of_request and is_list(flat.type):
+            return "", _REQUEST_LISTS
         if not is_list(flat.type) and len(pc.unique(flat.drop_null())) < 2:
             return "", "it holds one value only"
         if not is_list(flat.type) and is_running_number(flat):
@@ -232,14 +260,37 @@ class _Log:
             values, sizes = flatten(column)
             return (values, False) if np.array_equal(sizes, self._sizes) else (None, False)
         ordered = column.take(pa.array(self._order))
-        if is_list(column.type):
-            return ordered, False
         code = codes_of(ordered)
         if not len(code):
             return ordered, False
         starts = np.cumsum(self._sizes) - self._sizes
         constant = (code == np.repeat(code[starts], self._sizes)).all() and self._sizes.max() > 1
         return (ordered.take(pa.array(starts)), True) if constant else (ordered, False)
+
+    def _lists_items(self, name: str) -> bool:
+        """Whether a column of requests holds lists of ids of items: what a user read before, or the like."""
+        column = plain_values(self.written[name])
+        if not holds_lists(name, column):
+            return False
+        if is_text(column.type) and separator_of(column) == " ":
+            return True  # only codes are parted so
+        members = flatten(split_lists(column) if is_text(column.type) else column)[0].drop_null()
+        known = pc.is_in(pc.unique(members).cast(pa.string()), value_set=self._item_ids)
+        return bool(len(known) and pc.mean(known.cast(pa.int8())).as_py() > 0.5)
+
+    @cached_property
+    def _item_ids(self) -> pa.Array:
+        """All that are offered in the log, and those of the table of items."""
+        offered = named_ids(self.table, self.roles, "item")[0]
+        key = (
+            None
+            if self._items is None
+            else key_of(self._items, "item_id", offered, self.roles.get("item_id"))
+        )
+        held = [offered, None if key is None or self._items is None else plain_values(self._items[key])]
+        return pa.concat_arrays(
+            [pa.array([], pa.string()), *(each.cast(pa.string()) for each in held if each is not None)]
+        )
 
     def _afterwards(self, values: pa.Array) -> str:
         """Why values of candidates were surely written after the click; empty where nothing says so."""
@@ -327,6 +378,8 @@ def _kind(name: str, values: pa.Array, carrier: str, carriers: int) -> tuple[str
     wordy = distinct > 0.2 * carriers and words(values) >= 2.5
     if carrier != "context" and carrier != "user" and (wordy or (rare and is_text_name(name))):
         return "texts", ""
+    if rare and not is_id_name(name) and not is_category_name(name) and reads_as_numbers(values):
+        return "numbers", ""
     if rare and hold_digits(values):
         return "", "it is text with numbers in a form that is not read; write 1234.5, or 1,234.5"
     return ("", "nearly every value is different") if rare else ("categories", "")

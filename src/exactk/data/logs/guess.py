@@ -24,14 +24,15 @@ def _set(words: str) -> frozenset[str]:
 
 
 SPLIT_NAMES = {"training": "train", "validation": "valid", "val": "valid", "dev": "valid", "testing": "test"}
+_SPLITS = pa.array(SPLITS)
 
 # In order of preference; written without separators and in small letters.
 ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
     role: (role.replace("_", ""), *names.split())
     for role, names in {
         "request_id": "request requestid impressionid impression impid queryid qid searchid srchid serpid slateid "
-        "rankingid listid pageviewid viewid basketid bundleid outfitid orderid query search sessionid session groupid "
-        "sid basket cart bundle outfit",
+        "rankingid listid pageviewid viewid basketid bundleid outfitid playlistid orderid query search sessionid "
+        "session groupid sid basket cart bundle outfit playlist",
         "user_id": "user userid uid visitorid visitor customerid customer clientid client memberid member profile "
         "shopper buyer guest kunde nutzer benutzer reader viewer student subscriber traveller traveler patient",
         "item_id": "item itemid sku product productid propid articleid docid hotelid movieid newsid asin pid iid "
@@ -53,14 +54,14 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
         "propensity": "probability",
         "timestamp": "ts datetime dt ds eventdate eventtime impressiontime requesttime searchtime time date datum "
         "zeitpunkt",
-        "split": "",
+        "split": "set subset partition fold dataset datasplit",
     }.items()
 }  # fmt: skip
 ID_NOUNS: Mapping[str, frozenset[str]] = {
     role: frozenset(names.split())
     for role, names in {
         "request_id": "request req impression imp query search srch serp slate ranking list pageview view session "
-        "basket bundle outfit order event anfrage suche",
+        "basket bundle outfit playlist order event anfrage suche",
         "user_id": "user visitor customer client member account profile shopper buyer guest reader viewer student "
         "subscriber person traveller traveler patient household cookie device kunde kunden nutzer benutzer",
         "item_id": "item sku product prod prop property article art doc document hotel movie film news recipe dish "
@@ -70,6 +71,7 @@ ID_NOUNS: Mapping[str, frozenset[str]] = {
 }  # fmt: skip
 
 _ID_WORDS = _set("id ids uuid guid key code sku hash no nr")
+_GRADES = _set("grade relevance rel gain judgement judgment")
 _BOOKKEEPING = _set("index row rowid rownumber fold unnamed0 indexlevel0 split subset partition")
 _CATEGORY_WORDS = _set(
     "id code type class category subcategory brand genre country city region group topic gender state zip zipcode "
@@ -131,6 +133,16 @@ def named_for(role: str, names: Sequence[str]) -> list[str]:
     nouns = ID_NOUNS.get(role, frozenset())
     by_noun = [name for name in names if name not in exact and _id_noun(name) in nouns]
     return exact + sorted(by_noun, key=lambda name: len(name_words(name)))
+
+
+def is_noun_of(role: str, name: str) -> bool:
+    """Whether a name is the bare noun of what the role's ids stand for: article, hotel, song."""
+    return plain_name(name) in ID_NOUNS[role]
+
+
+def is_grade_name(name: str) -> bool:
+    """Whether a name says how good a candidate turned out: grade, relevance, judgement."""
+    return plain_name(name) in _GRADES
 
 
 def is_id_name(name: str) -> bool:
@@ -202,6 +214,13 @@ def speaks_of_clicks(name: str) -> bool:
     return bool(_CLICK_WORDS & set(name_words(name)))
 
 
+def split_names(column: pa.Array) -> pa.Array:
+    """The usual words for a part of a log as train, valid or test; other words stay."""
+    held = column.cast(pa.string())
+    places = pc.index_in(pc.utf8_lower(held), value_set=pa.array([*SPLITS, *SPLIT_NAMES]))
+    return pc.coalesce(pa.array([*SPLITS, *SPLIT_NAMES.values()]).take(places), held)
+
+
 def role_fits(role: str, column: pa.Array) -> bool:
     """Whether a column can play the role its name suggests."""
     kind = column.type
@@ -216,8 +235,10 @@ def role_fits(role: str, column: pa.Array) -> bool:
     if role == "timestamp":
         return is_moment(column)
     if role == "split":
-        known = pa.array([*SPLITS, *SPLIT_NAMES])
-        return bool(is_text(kind) and pc.all(pc.is_in(column.drop_null(), value_set=known)).as_py())
+        known = pc.unique(column.drop_null())
+        return bool(
+            is_text(kind) and len(known) and pc.all(pc.is_in(split_names(known), value_set=_SPLITS)).as_py()
+        )
     return is_number(kind) or is_text(kind)
 
 

@@ -25,10 +25,12 @@ from exactk.data.logs.guess import (
     is_id_name,
     is_list_text,
     is_moment_name,
+    is_noun_of,
     is_outcome,
     looks_like_moments,
     may_be_asked_at,
     moments_as_numbers,
+    name_words,
     named_for,
     plain_name,
     role_fits,
@@ -45,7 +47,7 @@ _CLICKS = frozenset({"clicked", "clicked_item", "clicked_items"})
 _MOST_SHOWN = 12  # items on a card that was shown; more of a list are merely in sight
 _CHOSEN = frozenset(
     {"bundle", "outfit", "basket", "cart", "combo", "look", "meal", "menu", "set", "playlist"}
-)
+)  # what people put together: under such a name of the card, or of what the card is, every card was chosen
 
 
 class Recognised(NamedTuple):
@@ -68,10 +70,11 @@ def recognised(
     for role in layout:
         if role not in look.roles:
             look.find(role)
+    named = [word for role in ("card", "request_id") for word in name_words(look.roles.get(role, ""))]
     chosen = (
         look.lists
         and "card" in look.roles
-        and plain_name(look.roles["card"]) in _CHOSEN
+        and not _CHOSEN.isdisjoint(named)
         and not look.roles.keys() & {*_CLICKS, "reward"}
     )
     marks = look.marks.get(look.roles.get("candidates", ""))
@@ -134,6 +137,8 @@ class _Look:
             named = list(filter(self._within_candidates, named))
         elif self.lists and role in (*MEASURED, "on_card"):
             named = [name for name in named if self._beside_candidates(name)]
+        elif role == "split":
+            named = list(filter(self._constant, named))
         elif role in ("clicked", "on_card", "position", "reward"):
             named = [name for name in named if getattr(self, f"_fits_{role}")(name)]
         if role == "reward" and not (named or self.roles.keys() & _CLICKS):
@@ -247,7 +252,8 @@ class _Look:
             other = [name for name in free if is_id_name(name) and name not in named]
             if role == "request_id":
                 other = sorted(filter(self._stands_together, other), key=lambda name: -self.codes(name).max())
-            return list(dict.fromkeys([*known, *named, *other]))
+            nouns = [name for name in free if role == "item_id" and is_noun_of(role, name)]
+            return list(dict.fromkeys([*known, *named, *other, *nouns]))
 
         requests = [(name, self.codes(name)) for name in options("request_id")]
         items = [(name, self.codes(name)) for name in options("item_id")]

@@ -28,6 +28,7 @@ _NUMBER = rf"^[-+]?[{_MONEY}]?\s?[-+]?(\d{{1,3}}(,\d{{3}})+|\d+)?(\.\d+)?([eE][-
 _COMMAS = rf"^\s*[-+]?[{_MONEY}]?\s?[-+]?(\d{{1,3}}(\.\d{{3}})+|\d+)(,\d+)?([eE][-+]?\d+)?\s?[%{_MONEY}]?\s*$"
 _DIGIT, _MARK = r"\d", rf"[,%{_MONEY}]"
 _CODE = r"^[-+]?0\d"  # 007
+_DECIMALS = r"\d\.\d+\s*$"
 _NOTHING = pa.array(["", "n/a", "na", "null", "\\n", "none", "nan", "nat", "-", "--", "?"])
 
 
@@ -49,17 +50,23 @@ def numbers_of_texts(column: pa.Array) -> pa.Array | None:
     return pc.replace_substring_regex(known, rf"[,%\s{_MONEY}]", "").cast(pa.float64())
 
 
+def reads_as_numbers(column: pa.Array) -> bool:
+    """Whether all texts read as numbers, most of them known ones, none written as 007 is."""
+    texts = pc.unique(column.drop_null())
+    read = numbers_of_texts(texts)
+    if read is None or read.null_count > len(read) / 2:
+        return False
+    return not pc.any(pc.match_substring_regex(texts, _CODE)).as_py()
+
+
 def are_numbers(column: pa.Array) -> bool:
     """Whether texts are surely numbers: all read as such, and some are written as no code would be."""
     texts = pc.unique(column.drop_null())
-    read = numbers_of_texts(texts)
-    if (
-        read is None
-        or read.null_count > len(read) / 2
-        or pc.any(pc.match_substring_regex(texts, _CODE)).as_py()
-    ):
+    if not reads_as_numbers(texts):
         return False
-    return bool(read.null_count or pc.any(pc.match_substring_regex(texts, _MARK)).as_py())
+    decimals = pc.mean(pc.match_substring_regex(texts, _DECIMALS).cast(pa.int8())).as_py()
+    marked = pc.any(pc.match_substring_regex(texts, _MARK)).as_py() or _known(texts).null_count
+    return bool(marked or (len(texts) and decimals > 0.5))
 
 
 def has_decimal_commas(column: pa.Array) -> bool:
