@@ -107,6 +107,33 @@ def test_pair_features_say_what_a_rule_could_read() -> None:
     assert not found[np.arange(5), np.arange(5)].any()
 
 
+def test_padding_beside_longer_lists_changes_no_pair() -> None:
+    """Lists of 3 to 200 candidates side by side are read in parts of like length; each is as it is alone."""
+    rng = np.random.default_rng(3)
+    lengths = np.array([40, 3, 200, 64, 65, 33, 199])
+    B, N = len(lengths), int(lengths.max())
+    pairs = tuple(
+        PairFeature(*pair)
+        for pair in (("same", "maker"), ("cosine", "look"), ("overlap", "title"), ("gap", "price"))
+    )
+    words = words_of(["red scarf", "red hat", "blue hat"])
+    batch = PairInputs(
+        codes={"maker": rng.integers(0, 4, (B, N)).astype(np.int32)},
+        vectors={"look": rng.normal(size=(B, N, 3)).astype(np.float32)},
+        levels={"price": rng.random((B, N)).astype(np.float32)},
+        words={"title": (words, np.ones(BUCKETS, np.float32))},
+        text_rows=rng.integers(0, 3, (B, N)),
+    )
+    present = np.arange(N) < lengths[:, None]
+    batch = batch._replace(text_rows=np.where(present, batch.text_rows, -1))
+    found = pair_values(pairs, batch, present)
+    for b, length in enumerate(lengths.tolist()):
+        alone = pair_values(pairs, batch.of(slice(b, b + 1), length), present[b : b + 1, :length])
+        np.testing.assert_allclose(found[b, :length, :length], alone[0], atol=1e-6)
+        assert not found[b, length:].any()
+        assert not found[b, :, length:].any()
+
+
 def test_sensible_pair_features_follow_from_the_columns_there_are() -> None:
     columns = Columns.from_dict(
         {

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
+from exactk.data.assemble import entries
 from exactk.data.columns.vocabulary import Vocabulary
 from exactk.data.dataset import Dataset
 from exactk.learning.fit import Step, Task
@@ -54,13 +55,12 @@ def recurring(valid: Dataset | None, vocabulary: Vocabulary) -> tuple[bool, bool
     """Whether items, and users, of train are met again later; so assumed where there is no later part."""
     if valid is None or not len(valid):
         return True, True
-    items = users = rows = candidates = 0
-    for batch in valid.spread(SCALES_FROM).batches(vocabulary, 512):
-        items += int((batch.item[batch.present] > 0).sum())
-        candidates += int(batch.present.sum())
-        users += int((batch.user > 0).sum())
-        rows += len(batch)
-    return items >= KNOWN_ENOUGH * candidates, users >= KNOWN_ENOUGH * rows
+    view = valid.spread(SCALES_FROM)
+    folder, index = view.folder, view.folder.index
+    offered = index.candidates[entries(index.candidate_start, view.rows)[1]]
+    items = vocabulary.index_items(folder.item_ids)[offered] > 0
+    users = vocabulary.index_users(folder.user_ids)[index.user[view.rows]] > 0
+    return bool(items.mean() >= KNOWN_ENOUGH), bool(users.mean() >= KNOWN_ENOUGH)
 
 
 def with_signal(view: Dataset, shown: ShownAs) -> Dataset:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from exactk.engine.shapes import CardReads, widths_of
@@ -260,11 +260,13 @@ class CardInputs(nn.Module):
             z, known = self._standardised(given, _two(present))
             if self.reads.context_of_pairs:
                 of_pairs = _of_pairs(z, known)
-            own = [z, z - _mean(z, known, (1, 2)) * known, (~known).to(z.dtype)]
+            mean = _mean(z, known, (1, 2))
+            if at is not None:
+                z, known = (_among(x, at) for x in (z, known))
+            own = [z, z - mean * known, (~known).to(z.dtype)]
         full = torch.cat(own, -1) if own else None
         if at is not None:
             level, rank, codes, present = (rows_of(x, at) for x in (level, rank, codes, present))
-            full = None if full is None else rows_of(rows_of(full, at).transpose(1, 2), at).transpose(1, 2)
             N = at.shape[1]
         i, j = torch.triu_indices(N, N, 1, device=batch.item.device)
         parts = [] if full is None else [full[:, i, j]]
@@ -276,6 +278,12 @@ class CardInputs(nn.Module):
         known = ~given.isnan() & two.unsqueeze(-1)
         z = ((given.nan_to_num() - self.pair_mean) / self.pair_deviation).clamp(-LARGEST, LARGEST)
         return z * known, known
+
+
+def _among(pairs: Shaped[Tensor, "B N N P"], at: Int[Tensor, "B R"]) -> Shaped[Tensor, "B R R P"]:
+    """Pairs of the positions `at`."""
+    request = torch.arange(len(at), device=at.device)[:, None, None]
+    return pairs[request, at.unsqueeze(2), at.unsqueeze(1)]
 
 
 def _of_pairs(z: Float[Tensor, "B N N P"], known: Bool[Tensor, "B N N P"]) -> Float[Tensor, "B N A"]:

@@ -6,7 +6,7 @@ Knows tables of items and values side by side, no impressions and no requests. P
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from exactk.errors import DataError
 from exactk.problem.graph import pairs_of
 
 MOST_DERIVED = 16
+SHORT = 32  # candidates: padding of lists up to here costs less than parting them
 MISSING_GAP = 1 / 3  # the mean gap of two values drawn from train
 _PRICES = ("price", "cost", "fare", "amount", "fee", "rent")
 _HASHES = (1 << 31) - 2
@@ -169,6 +170,14 @@ class PairInputs(NamedTuple):
     words: Mapping[str, tuple[Terms, Float32[np.ndarray, "W"]]]  # and the rarity of every word
     text_rows: Int64[np.ndarray, "B N"]  # of the word lists, -1 = none
 
+    def of(self, rows: Int64[np.ndarray, "R"] | slice, size: int) -> PairInputs:
+        """Of these requests, the first candidates."""
+        codes, vectors, levels = (
+            {name: held[rows, :size] for name, held in values.items()}
+            for values in (self.codes, self.vectors, self.levels)
+        )
+        return PairInputs(codes, vectors, levels, self.words, self.text_rows[rows, :size])
+
 
 def pair_features_of(
     fitted: FittedColumns,
@@ -204,10 +213,29 @@ def pair_values(
     """Every pair feature of every two candidates."""
     B, N = present.shape
     out = np.zeros((B, N, N, len(pairs)), np.float32)
-    for place, pair in enumerate(pairs):
-        out[..., place] = _one(pair, inputs)
-    out *= pairs_of(present)[..., None]
+    for rows, size in alike_in_length(present):
+        some, both = inputs.of(rows, size), pairs_of(present[rows, :size])
+        for place, pair in enumerate(pairs):
+            out[rows, :size, :size, place] = _one(pair, some) * both
     return out
+
+
+def alike_in_length(
+    present: Bool[np.ndarray, "B N"],
+) -> Iterator[tuple[Int64[np.ndarray, "R"] | slice, int]]:
+    """Requests whose lists are alike in length, and the longest of these: what is padding is not computed.
+
+    Lists of 5, 20, 90 and 100 candidates: (5, 20) up to 20, (90, 100) up to 100. Short ones are not worth parting.
+    """
+    B, N = present.shape
+    if B == 1 or N <= SHORT:
+        yield slice(None), N
+        return
+    lengths = (present * np.arange(1, N + 1)).max(axis=1)
+    octave = np.ceil(np.log2(np.maximum(lengths, SHORT)))
+    for each in np.unique(octave):
+        rows = np.flatnonzero(octave == each)
+        yield rows, int(lengths[rows].max())
 
 
 def _one(pair: PairFeature, inputs: PairInputs) -> Float32[np.ndarray, "B N N"]:
