@@ -49,12 +49,12 @@ def shelf(rng: np.random.Generator, N: int) -> list[Item]:
 
 
 def columns(items: list[Item]) -> dict[str, np.ndarray]:
-    """As rules read them."""
+    """As rules read them; prices are of few bits, and count as they are written."""
     found = {}
     for name in items[0]:
         values = np.empty((1, len(items)), object)
         values[0] = [item[name] for item in items]
-        found[name] = values
+        found[name] = values.astype(np.float32) if name == "price" else values
     return found
 
 

@@ -12,17 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import exactk
 from exactk.errors import ConfigError, InputError
 from exactk.problem.brief import breaks, card_worth, joined
 from exactk.problem.given import GivenRequests
 from exactk.problem.graph import is_valid_card
-from exactk.problem.rules.columns import scaled
+from exactk.problem.rules.columns import as_written, scaled
 from exactk.problem.rules.constraints import (
     AtMost,
     Constraint,
     Constraints,
     Count,
     Distinct,
+    MinimumGap,
     Prefer,
     Rule,
     Share,
@@ -77,11 +79,25 @@ def test_a_tenth_and_two_tenths_meet_three_tenths() -> None:
     assert is_valid_card(reached, 0, np.array([0, 1]))
 
 
-def test_float32_prices_count_as_they_are_written() -> None:
-    values = np.array([[19.99, 0.01]], np.float32)
-    whole, places = scaled(values, 2)
-    assert whole.tolist() == [[1999, 1]]
-    assert places == (2,)
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_prices_of_few_bits_count_as_they_are_written(kind: type) -> None:
+    prices = {"item_id": np.array([[0, 1]]), "price": np.array([[0.1, 0.2]], kind)}
+
+    def kept(rule: Constraint) -> bool:
+        return is_valid_card(Constraints.of(rule).requests(GivenRequests(prices, 2)), 0, np.array([0, 1]))
+
+    assert kept(Total("price", at_least=0.3, at_most=0.3))
+    assert kept(MinimumGap("price", 0.1))
+    assert not kept(MinimumGap("price", 0.11))
+    assert kept(Count(Where("price", at_most=0.2), exactly=2))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(width=32, allow_infinity=False), min_size=1, max_size=8))
+def test_a_number_of_few_bits_is_the_shortest_text_that_reads_back_as_it(values: list[float]) -> None:
+    few = np.array(values, np.float32)
+    expected = [float(str(value)) for value in few]
+    np.testing.assert_array_equal(as_written(few), np.array(expected))
 
 
 def test_long_numbers_keep_seventeen_digits() -> None:
@@ -102,6 +118,22 @@ def test_rows_of_a_batch_are_scaled_each_by_itself() -> None:
     ("written", "words"),
     [
         ({"type": "at_least", "field": "x"}, '"count" with at_least'),
+        ({"type": "at_lest", "field": "x"}, 'no rule "at_lest"; say it as "count" with at_least'),
+        ({"type": "At-Least", "field": "x"}, 'no rule "At-Least"; say it as "count" with at_least'),
+        ({"type": "At_Mots", "field": "x"}, 'did you mean "at_most"'),
+        ({"type": "no_neighbours", "field": "x"}, '"slots" with apart'),
+        ({"type": "count", "where": "x", "min": 1}, 'no setting "min" (did you mean "at_least"'),
+        ({"type": "at_most", "field": "x", "max": 1}, 'no setting "max" (did you mean "m"'),
+        (
+            {"type": "count", "where": {"and": ["x", "y"]}, "at_least": 1},
+            'no setting "and" (did you mean "all"',
+        ),
+        ({"type": "count", "where": {"field": "x", "in": [1]}, "at_least": 1}, 'did you mean "one_of"'),
+        ({"type": "count", "where": {"field": "x", "equals": None}, "at_least": 1}, "equals is null"),
+        (
+            {"type": "count", "where": {"field": "x", "at_least": 2, "at_most": 1}, "at_least": 1},
+            'at_least 2 of "x" is more than at_most 1',
+        ),
         ({"type": "count", "where": "x"}, "needs at_least or at_most"),
         ({"type": "count", "where": "x", "at_least": 3, "at_most": 2}, "at_least 3 is more than at_most 2"),
         ({"type": "count", "where": "x", "exactly": 1, "at_most": 2}, "exactly stands alone"),
@@ -129,6 +161,17 @@ def test_rows_of_a_batch_are_scaled_each_by_itself() -> None:
 def test_what_makes_no_sense_is_refused_in_words(written: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
         Constraint.from_dict(written)
+
+
+def test_conditions_are_not_joined_by_words_that_python_keeps_for_itself() -> None:
+    with pytest.raises(ConfigError, match="join conditions by &"):
+        Where("hero") and Where("new")
+
+
+def test_places_have_no_worth_where_no_candidate_has_a_list() -> None:
+    items = [{"item_id": n, "by_place": None} for n in range(3)]
+    card = exactk.solve([1, 3, 2], 2, items=items, constraints=Slots(scores="by_place", missing="allow"))
+    assert (set(card.items), card.value) == ({1, 2}, 5.0)
 
 
 def test_a_flag_is_a_flag_in_every_type_and_nothing_else_is() -> None:

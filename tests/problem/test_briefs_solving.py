@@ -135,10 +135,10 @@ def test_why_not_weighs_places_and_preferences() -> None:
 
 
 def demands_of(shelf: Shelf, sheet: RuleSheet, demands: Collection[Demand]) -> bool:
-    """Whether some card, of any size where none is demanded, meets these demands: by trying all."""
+    """Whether some card, of any size from 1 where none is demanded, meets these demands: by trying all."""
     rules = [sheet.rules[piece.at] for piece in demands if piece.kind == "rule"]
     N, places = len(shelf.items), any(isinstance(rule, Slots) for rule in rules)
-    sizes = [shelf.K] if Demand("size") in demands else range((shelf.K if places else N) + 1)
+    sizes = [shelf.K] if Demand("size") in demands else range(1, (shelf.K if places else N) + 1)
     wanted = {piece.at for piece in demands if piece.kind == "include"}
     for size in sizes:
         for chosen in combinations(range(N), size):
@@ -162,6 +162,19 @@ def kept_at(rule: Any, items: list[dict[str, Any]]) -> int:
             return 1
         rule = Slots(where=inside, fixed=fixed, apart=rule.apart, rising=rule.rising, missing=rule.missing)
     return times_broken(rule, items)
+
+
+def test_no_function_is_asked_about_a_card_without_items() -> None:
+    cheap = Rule(lambda card: max(item["price"] for item in card) < 5, "cheap", on="card")
+    with pytest.raises(InfeasibleError) as refused:
+        solve(cheap)
+    assert refused.value.blocking == ("cheap",)
+
+
+def test_an_item_that_must_stand_in_a_place_and_must_not_is_blamed_and_not_the_size() -> None:
+    with pytest.raises(InfeasibleError) as refused:
+        solve(Slots(fixed={1: "tv"}), exclude=["tv"])
+    assert refused.value.blocking == ("places (1: 'tv')", "'tv' must not be in the card")
 
 
 @settings(max_examples=150, deadline=None)

@@ -70,8 +70,8 @@ class Puzzle:
         return RuleSheet.of(rules, asked)
 
     def cards(self, demands: Collection[Demand]) -> list[tuple[int, ...]]:
-        """Every set of items that meets these demands, by trying all sets."""
-        sizes = [self.card_size] if Demand("size") in demands else range(self.num_items + 1)
+        """Every set of items that meets these demands, by trying all sets but the empty one."""
+        sizes = [self.card_size] if Demand("size") in demands else range(1, self.num_items + 1)
         return [
             card
             for size in sizes

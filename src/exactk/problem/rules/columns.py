@@ -28,6 +28,29 @@ DIGITS = 17  # of the largest sum that is kept exact: what float64 can tell apar
 # Below this every whole number times a power of ten up to 10^22 reads back as it was written.
 WHOLE = 10.0**15
 LARGEST_COORDINATE = 1e150  # of a vector: float64 still holds its square
+FEW_PLACES = 5  # behind the point
+
+# What people call a setting that has another name here; the nearest spelling would often say something else.
+OTHER_SETTINGS = {
+    "min": ("at_least", "minimum"),
+    "max": ("at_most", "m"),
+    "at_most": ("m",),
+    "n": ("m",),
+    "and": ("all",),
+    "or": ("any",),
+    "in": ("one_of",),
+    "values": ("one_of",),
+    "is": ("equals",),
+    "value": ("equals",),
+    "field": ("where",),
+    "column": ("field", "where"),
+    "if": ("where",),
+    "cost": ("worth",),
+    "penalty": ("worth",),
+    "weight": ("worth", "weights"),
+    "position": ("where",),
+    "neighbours": ("apart",),
+}
 
 # The types of a rule's settings. At run time rules check these themselves and answer in words for people.
 if TYPE_CHECKING:
@@ -54,7 +77,8 @@ class RequestError(InputError):
 def nearest(word: Any, known: Iterable[str]) -> str:
     """' (did you mean "title"?)', or the list of what is known where nothing comes near."""
     choices = sorted(str(name) for name in known)
-    close = difflib.get_close_matches(str(word), choices, n=1)
+    meant = [name for name in OTHER_SETTINGS.get(str(word), ()) if name in choices]
+    close = meant or difflib.get_close_matches(str(word), choices, n=1)
     if close:
         return f' (did you mean "{close[0]}"?)'
     return f" (known: {', '.join(choices) or 'none'})"
@@ -180,7 +204,7 @@ class RuleColumn(NamedTuple):
         return rows
 
     def numbers(self, present: Mask) -> np.ndarray:
-        """Whole numbers stay whole, all others become float64 (missing: NaN)."""
+        """Whole numbers stay whole, all others become float64 as they are written (missing: NaN)."""
         values = self.values
         if values.ndim != 2 or values.dtype.kind not in "iufO":
             raise InputError(
@@ -190,7 +214,7 @@ class RuleColumn(NamedTuple):
         if values.dtype.kind in "iu":
             return values
         if values.dtype.kind == "f":
-            plain = values.astype(np.float64)
+            plain = as_written(values).astype(np.float64)
         else:
             plain = np.full(values.shape, np.nan)
             for b, position in np.argwhere(present).tolist():
@@ -280,7 +304,18 @@ def as_written(values: np.ndarray) -> np.ndarray:
     """Floats as their shortest text says: float32 19.99 is 19.99, not 19.989999771."""
     if values.dtype.kind != "f" or values.dtype.itemsize >= 8:
         return values
-    return values.astype(str).astype(np.float64)
+    exact = values.astype(np.float64)
+    written, unsettled = exact.copy(), np.isfinite(exact)
+    short = np.abs(exact) < 1 / np.finfo(values.dtype).eps
+    for places in range(FEW_PLACES):  # prices and the like: far quicker than by their texts
+        tried = np.rint(exact * 10.0**places) / 10.0**places
+        settled = unsettled & short & (tried.astype(values.dtype) == values)
+        written[settled] = tried[settled]
+        unsettled &= ~settled
+        if not unsettled.any():
+            return written
+    written[unsettled] = values[unsettled].astype(str).astype(np.float64)
+    return written
 
 
 def scaled(values: np.ndarray, most: int) -> Scaled:
@@ -290,18 +325,17 @@ def scaled(values: np.ndarray, most: int) -> Scaled:
     """
     if values.dtype.kind in "iub":
         return Scaled(values.astype(np.int64), (0,) * len(values))
-    written = as_written(values).astype(np.float64)
-    largest = float(np.abs(written).max(initial=0.0)) * most
+    largest = float(np.abs(values).max(initial=0.0)) * most
     for places in range(16):
-        tried = np.rint(written * 10.0**places)
+        tried = np.rint(values * 10.0**places)
         if largest * 10.0**places >= 10.0**DIGITS or np.abs(tried).max(initial=0.0) >= WHOLE:
             break
-        if (tried / 10.0**places == written).all():
+        if (tried / 10.0**places == values).all():
             return Scaled(tried.astype(np.int64), (places,) * len(values))
     if len(values) > 1:  # by itself each row may need fewer digits
-        each = [scaled(row[None], most) for row in written]
+        each = [scaled(row[None], most) for row in values]
         return Scaled(np.concatenate([one.whole for one in each]), tuple(one.places[0] for one in each))
-    return _slowly(written, largest)
+    return _slowly(values, largest)
 
 
 def _slowly(written: np.ndarray, largest: float) -> Scaled:

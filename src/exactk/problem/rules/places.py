@@ -133,7 +133,7 @@ class Slots(CardRule):
         eligible &= (np.arange(S) < card_size[:, None])[:, :, None]
         score = np.zeros((B, S, N))
         if self.scores:
-            score, lacking = self._scores(columns, present, card_size, S)
+            score, lacking = self._scores(columns, present, S)
         weight = np.ones((B, S))
         given = self.weights[:S]
         weight[:, : len(given)] = given
@@ -159,18 +159,18 @@ class Slots(CardRule):
                 eligible[:, place - 1] &= here
         return eligible
 
-    def _scores(
-        self, columns: Columns, present: Mask, card_size: CardSizes, S: int
-    ) -> tuple[Float64[np.ndarray, "B S N"], Mask]:
+    def _scores(self, columns: Columns, present: Mask, S: int) -> tuple[Float64[np.ndarray, "B S N"], Mask]:
         column = RuleColumn.of(columns, self.scores, self.name)
         each = column.vectors(present)
         lacking = self._lacking(column, np.isnan(each).any(2) & present)
-        if each.shape[2] < card_size.max(initial=1):
-            raise InputError(
-                f'rule "{self.name}": "{self.scores}" has {each.shape[2]} numbers per item for {S} places'
-            )
-        each = np.where((present & ~lacking)[:, :, None], each, 0.0)[:, :, :S]
-        return np.ascontiguousarray(each.transpose(0, 2, 1)), lacking
+        held, score = present & ~lacking, np.zeros((*present.shape, S))
+        if held.any():
+            if each.shape[2] < S:
+                raise InputError(
+                    f'rule "{self.name}": "{self.scores}" has {each.shape[2]} numbers per item for {S} places'
+                )
+            score[held] = each[held][:, :S]
+        return np.ascontiguousarray(score.transpose(0, 2, 1)), lacking
 
     def _follows(self, columns: Columns, present: Mask) -> PairMask | None:
         if not (self.apart or self.rising or self.falling):

@@ -5,6 +5,7 @@ Knows no particular rule (`constraints.py` is the door to those) and no search.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import tomllib
@@ -49,10 +50,17 @@ OTHER_WORDS = {
     "exactly": '"count" with exactly',
     "min_count": '"count" with at_least',
     "max_count": '"count" with at_most',
+    "quota": '"count"',
+    "limit": '"at_most" for each value, "count" for one, or "total" for sums',
     "sum": '"total"',
+    "average": '"total": an average of 50 on a card of 4 is a total of 200',
     "budget": '"total" with at_most',
     "unique": '"distinct"',
+    "diversity": '"variety", or "distinct"',
+    "distance": '"title_distance", "minimum_distance" (of vectors) or "minimum_gap" (of numbers)',
     "position": '"slots"',
+    "places": '"slots"',
+    "neighbours": '"slots" with apart',
     "soft": '"prefer"',
 }
 
@@ -126,10 +134,12 @@ class Constraint(ABC):
         if not isinstance(written, Mapping) or not isinstance(written.get("type"), str):
             raise ConfigError(f'a rule must be a table with a "type", got {written!r}')
         kind = written["type"]
-        if kind in OTHER_WORDS:
-            raise ConfigError(f'there is no rule "{kind}"; say it as {OTHER_WORDS[kind]}')
         if kind not in RULE_TYPES:
-            raise ConfigError(f'there is no rule "{kind}"{nearest(kind, RULE_TYPES)}')
+            plain = kind.lower().replace("-", "_").replace(" ", "_")
+            meant = difflib.get_close_matches(plain, [*RULE_TYPES, *OTHER_WORDS], n=1)
+            if meant and meant[0] in OTHER_WORDS:
+                raise ConfigError(f'there is no rule "{kind}"; say it as {OTHER_WORDS[meant[0]]}')
+            raise ConfigError(f'there is no rule "{kind}"{nearest(plain, RULE_TYPES)}')
         rule = RULE_TYPES[kind]
         settings = {key: value for key, value in written.items() if key != "type"}
         known = {f.name: f for f in _settings(rule)}

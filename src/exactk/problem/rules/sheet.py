@@ -6,7 +6,7 @@ functions of whole cards are asked of the best cards, one after the other, until
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int32, Int64
 
 from exactk.errors import ConfigError, InputError
-from exactk.problem.brief import Brief, joined, keeps
+from exactk.problem.brief import Brief, joined
 from exactk.problem.deadline import ENDLESS, Deadline
 from exactk.problem.exact.cliques import Ranking, any_card, best_n
 from exactk.problem.given import GivenRequests, wished_positions
@@ -122,10 +122,7 @@ class RuleSheet:
         return f"{self.item_ids[piece.at]!r} {must} in the card"
 
     def requests(self, demands: Collection[Demand], card_size: int | None = None) -> Requests:
-        """The request with only these demands; without its size, a card of the included items will do.
-
-        `card_size`: a card of so many items instead.
-        """
+        """The request with only these demands; `card_size`: a card of so many items instead of those asked for."""
         N = len(self.present)
         rules = [piece.at for piece in demands if piece.kind == "rule"]
         graph = self.allowed[rules].all(0) & pairs_of(self.present[None])[0]
@@ -135,8 +132,7 @@ class RuleSheet:
                 pinned[piece.at] = True
             elif piece.kind == "exclude":
                 present[piece.at] = False
-        size = self.card_size if Demand("size") in demands else int(pinned.sum())
-        size = size if card_size is None else card_size
+        size = self.card_size if card_size is None else card_size
         capping = [r for r in rules if self.cap[r] < N]
         return Requests(
             graph=graph[None],
@@ -152,12 +148,10 @@ class RuleSheet:
     def feasible(self, demands: Collection[Demand], deadline: Deadline = ENDLESS) -> bool | None:
         """Whether a card meets these demands; None where the deadline came before that was proven.
 
-        Without its size a card of any size will do.
+        Without its size a card of any size will do, but for one without items.
         """
         rules = [self.rules[piece.at] for piece in demands if piece.kind == "rule"]
-        sizes: Iterator[int | None] = iter([None])
-        if Demand("size") not in demands and any(not rule.speaks_of_pairs for rule in rules):
-            sizes = self._sizes(rules, demands)
+        sizes = [self.card_size] if Demand("size") in demands else self._sizes(rules, demands)
         asked = CardRules(Constraints(tuple(rules)).whole, self.columns)
         answer: bool | None = False
         for size in sizes:
@@ -167,18 +161,20 @@ class RuleSheet:
             answer = None if found is None else answer
         return answer
 
-    def _sizes(self, rules: Collection[Constraint], demands: Collection[Demand]) -> Iterator[int]:
-        """Card sizes that may do, the nearest to the one asked for first: places are known up to that one."""
-        least = sum(piece.kind == "include" for piece in demands)
+    def _sizes(self, rules: Collection[Constraint], demands: Collection[Demand]) -> list[int]:
+        """Card sizes that may do, the nearest to the one asked for first: places are known up to that one.
+
+        Under rules on pairs alone only the smallest: a part of a valid card is one, too.
+        """
+        least = max(1, sum(piece.kind == "include" for piece in demands))
+        if all(rule.speaks_of_pairs for rule in rules):
+            return [least]
         most = min(int(self.present.sum()), max(MOST_SIZES, self.card_size))
         if any(isinstance(rule, Slots) for rule in rules):
             most = min(most, self.card_size)
-        return iter(sorted(range(least, most + 1), key=lambda size: abs(size - self.card_size)))
+        return sorted(range(least, most + 1), key=lambda size: abs(size - self.card_size))
 
     def _has_card(self, requests: Requests, asked: CardRules, deadline: Deadline) -> bool | None:
-        if requests.card_size[0] == 0:
-            empty = requests.brief is None or keeps(requests.brief, 0, ())
-            return empty and asked.keep(0, ())
         if asked.rules:
             scores = np.zeros((1, len(self.present)))
             ranking = best_under_card_rules(requests, scores, None, asked, 1, deadline.limit())

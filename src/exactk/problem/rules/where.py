@@ -97,6 +97,10 @@ class Where:
             raise ConfigError(f'where: the range of "{self.field}" must be two numbers or two texts')
         if not all(isinstance(value, str) or is_finite_number(value) for value in limits):
             raise ConfigError(f'where: the range of "{self.field}" must be finite')
+        if len(limits) == 2 and limits[0] > limits[1]:
+            raise ConfigError(
+                f'where: at_least {limits[0]!r} of "{self.field}" is more than at_most {limits[1]!r}'
+            )
 
     @classmethod
     def of(cls, written: Any) -> Where:
@@ -108,9 +112,13 @@ class Where:
         if not isinstance(written, Mapping):
             raise ConfigError(f'where must be a condition such as {{field = "on_sale"}}, got {written!r}')
         known = {("not" if f.name == "not_" else f.name): f.name for f in fields(cls)}
-        for key in written:
+        for key, value in written.items():
             if key not in known:
                 raise ConfigError(f'where has no setting "{key}"{nearest(key, known)}')
+            if value is None:
+                raise ConfigError(
+                    f"where: {key} is null; leave it out (what a missing value means, `missing` of the rule says)"
+                )
         try:
             return cls(**{known[key]: value for key, value in written.items()})
         except RecursionError:
@@ -132,6 +140,11 @@ class Where:
             if getattr(self, name) is not None
         }
         return said
+
+    def __bool__(self) -> bool:
+        raise ConfigError(
+            "where: join conditions by &, | and ~; Python's `and`, `or` and `not` would drop one"
+        )
 
     def __and__(self, other: Any) -> Where:
         return Where(all=(self, Where.of(other)))
@@ -215,7 +228,6 @@ class Where:
             ]
             return np.array(found, bool).reshape(values.shape)
         number = column.numbers(asked)
-        number = as_written(values) if values.dtype.kind == "f" else number
         above = np.ones(values.shape, bool) if low is None else number >= low
         return np.asarray(above & (True if high is None else number <= high), bool)
 
