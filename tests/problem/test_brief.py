@@ -240,6 +240,6 @@ def test_the_worth_of_a_card_counts_each_pair_once() -> None:
 
 def test_variety_names_itself_and_a_card_rule_sees_whole_items() -> None:
     assert Variety("category", at_least=3).name == "at least 3 different category"
-    rule = Rule(lambda card: card[0]["price"] < card[1]["price"], "ladder", on="card")  # type: ignore[arg-type, misc]
+    rule = Rule(lambda card: card[0]["price"] < card[1]["price"], "ladder", on="card")
     assert rule.allows_card(columns(priced(1, 2)), 0, [0, 1])
     assert not rule.allows_card(columns(priced(1, 2)), 0, [1, 0])

@@ -86,7 +86,7 @@ def test_a_function_of_whole_cards_is_asked_of_the_best_cards_first() -> None:
 
 
 def test_a_function_that_nothing_pleases_blocks_and_can_be_let_go() -> None:
-    never = Rule(lambda card: False, "never", on="card")  # type: ignore[misc, arg-type]
+    never = Rule(lambda card: False, "never", on="card")
     with pytest.raises(InfeasibleError) as caught:
         solve([never, AtMost("brand", 1)])
     assert caught.value.blocking == ("never",)

@@ -60,9 +60,11 @@ if TYPE_CHECKING:
     Number = int | float
     Whole = int
     Sizes = int | Sequence[int] | np.ndarray
-    PairFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
+    RuleFunction = (
+        Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | Callable[[Sequence[Mapping[str, Any]]], Any]
+    )
 else:
-    Missing = TitleMetric = VectorMetric = Number = Whole = Sizes = PairFunction = Any
+    Missing = TitleMetric = VectorMetric = Number = Whole = Sizes = RuleFunction = Any
 
 
 class RequestError(InputError):

@@ -17,10 +17,10 @@ from exactk.problem.graph import pairs_of
 from exactk.problem.rules.columns import (
     Columns,
     Mask,
-    PairFunction,
     PairMask,
     RequestError,
     RuleColumn,
+    RuleFunction,
     flat_ids,
     label,
 )
@@ -155,7 +155,7 @@ class Rule(Constraint):
     """
 
     type = "rule"
-    function: PairFunction
+    function: RuleFunction
     name: str = ""
     fields: tuple[str, ...] = ()
     vectorised: bool = False
@@ -174,6 +174,11 @@ class Rule(Constraint):
         object.__setattr__(self, "fields", (fields,) if isinstance(fields, str) else tuple(fields))
 
     @property
+    def _asked(self) -> Any:
+        """The function, which takes two items or a card."""
+        return self.function
+
+    @property
     def speaks_of_pairs(self) -> bool:  # type: ignore[override]
         """Of pairs, or of whole cards."""
         return bool(self.on == "pairs")
@@ -183,7 +188,7 @@ class Rule(Constraint):
         seen = {name: RuleColumn.of(columns, name, self.name).values for name in self.fields or columns}
         items = [{name: values[b, p] for name, values in seen.items()} for p in card]
         try:
-            return bool(self.function(items))  # type: ignore[call-arg, arg-type, misc]
+            return bool(self._asked(items))
         except Exception as error:
             names = ", ".join(label(columns, b, p) for p in card)
             error.add_note(f'rule "{self.name}" looked at the card of {names}')
@@ -220,7 +225,7 @@ class Rule(Constraint):
         B, N = present.shape
         first = {name: values[:, :, None] for name, values in seen.items()}
         second = {name: values[:, None, :] for name, values in seen.items()}
-        answer = np.asarray(self.function(first, second))
+        answer = np.asarray(self._asked(first, second))
         try:
             return np.broadcast_to(answer, (B, N, N)).astype(bool)
         except ValueError:
@@ -240,7 +245,7 @@ class Rule(Constraint):
                     if i == j:
                         continue
                     try:
-                        verdict[b, i, j] = bool(self.function(rows[i], rows[j]))
+                        verdict[b, i, j] = bool(self._asked(rows[i], rows[j]))
                     except Exception as error:
                         error.add_note(
                             f'rule "{self.name}" compared {label(columns, b, i)} with {label(columns, b, j)}'
