@@ -70,6 +70,15 @@ def add_dark_twins(app: Any, document: nodes.document) -> None:
         image.parent.insert(image.parent.index(image) + 1, twin)
 
 
+def keep_intervals_whole(_: Any, document: nodes.document) -> None:
+    """In a table `[0.71, 0.75]` is never broken after its comma."""
+    for cell in document.findall(nodes.entry):
+        for text in list(cell.findall(nodes.Text)):
+            whole = re.sub(r"\[([^\s\]]+), ([^\s\]]+)\]", "[\\1,\N{NO-BREAK SPACE}\\2]", text)
+            if whole != text:
+                text.parent.replace(text, nodes.Text(whole))
+
+
 def fields_of(*given: Any) -> None:
     """A docstring's `name:  meaning` lines become a list of definitions, as they read in the source."""
     lines: list[str] = given[-1]
@@ -102,10 +111,11 @@ def visit_math_block(writer: Any, node: nodes.math_block) -> None:
 
 
 def hide_overloads(_: Any) -> None:
-    """`solve` is one function to a reader: its overloads, which type checkers read, would be listed before it."""
-    analyzer = ModuleAnalyzer.for_module("exactk.problem.solving")
-    analyzer.analyze()
-    analyzer.overloads.clear()
+    """A function is one to a reader: its overloads, which type checkers read, would be listed before it."""
+    for module in ("exactk.problem.solving", "exactk.recommender"):
+        analyzer = ModuleAnalyzer.for_module(module)
+        analyzer.analyze()
+        analyzer.overloads.clear()
 
 
 def setup(app: Any) -> None:
@@ -116,3 +126,4 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", fields_of)
     app.connect("builder-inited", hide_overloads)
     app.connect("doctree-read", add_dark_twins, priority=100)  # before Sphinx collects pictures
+    app.connect("doctree-read", keep_intervals_whole)

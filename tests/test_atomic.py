@@ -107,17 +107,17 @@ def test_what_is_no_file_or_no_folder_is_never_replaced(tmp_path: Path) -> None:
     file.write_text("kept")
     folder.mkdir()
     for place in (pipe, folder):
-        with pytest.raises(DataError, match="is no file, and will not be overwritten"):
+        with pytest.raises(DataError, match="is not a file, so it is not overwritten"):
             write_text(place, "text")
     for place in (pipe, file):
         with (
-            pytest.raises(DataError, match="is no folder, and will not be overwritten"),
+            pytest.raises(DataError, match="is not a folder, so it is not overwritten"),
             atomic_folder(place),
         ):
             pass
     assert (pipe.is_fifo(), file.read_text(), folder.is_dir()) == (True, "kept", True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "pipe"]
-    with pytest.raises(DataError, match="/dev/stdout is no file"):  # also where a file stands behind it
+    with pytest.raises(DataError, match="/dev/stdout is not a file"):  # also where a file stands behind it
         check_place(Path("/dev/stdout"), "file", fits=True)
 
 
@@ -155,11 +155,11 @@ def test_a_model_takes_the_place_of_a_model_alone(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     model = Recommender.load("tests/fixtures/model-1-pair_value")
     for place in ("log", "letters"):
-        with pytest.raises(DataError, match=f"{place} exists and is no model; it will not be overwritten"):
+        with pytest.raises(DataError, match=f"{place} exists and is not a model; it will not be overwritten"):
             model.save(tmp_path / place)
     assert len(Dataset.open(tmp_path / "log")) == 20
     for place in ("empty", "new", "new"):
         model.save(tmp_path / place)
         Recommender.load(tmp_path / place)
-    with pytest.raises(DataError, match="exists and is no dataset"):
+    with pytest.raises(DataError, match="exists and is not a dataset"):
         planted_log(tmp_path / "new", num=20)

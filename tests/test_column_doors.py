@@ -250,7 +250,7 @@ def test_bad_rows_are_named_or_counted(tmp_path: Path) -> None:
     ]  # fmt: skip
     dear = table.set_column(table.column_names.index("price"), "price", pa.array(["dear"] * 12))
     pq.write_table(dear, source)
-    with pytest.raises(DataError, match="row 0, column 'price': 'dear' does not read as float"):
+    with pytest.raises(DataError, match="row 0, column 'price': 'dear' cannot be read as float"):
         score(ScoringJob(job.model, str(tmp_path / "dear")), source)
 
 

@@ -449,7 +449,7 @@ def test_a_request_that_cannot_be_used_leaves_the_others_their_cards() -> None:
     assert isinstance(third, Card)
     assert first.items == third.items == alone.items
     assert [isinstance(answers[place], InputError) for place in (1, 3, 4)] == [True] * 3
-    assert "is there twice" in str(answers[1])
+    assert "appears twice" in str(answers[1])
     with pytest.raises(InputError):
         recommender.recommend_many([good, bad[0]])
 

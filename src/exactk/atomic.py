@@ -110,7 +110,7 @@ def _make_parent(target: Path) -> None:
 def check_place(target: Path, kind: str, fits: bool) -> None:
     """Refuse a place where something else stands: root may rename a file over /dev/null, and then it is gone."""
     if target.absolute().parent == Path("/dev") or (target.exists() and not fits):
-        raise DataError(f"{target} is no {kind}, and will not be overwritten")
+        raise DataError(f"{target} is not a {kind}, so it is not overwritten")
 
 
 def check_replaceable(target: Path, kind: str, marks: Sequence[str]) -> None:
@@ -120,7 +120,7 @@ def check_replaceable(target: Path, kind: str, marks: Sequence[str]) -> None:
     """
     check_place(target, "folder", target.is_dir())
     if target.is_dir() and any(target.iterdir()) and not all((target / name).is_file() for name in marks):
-        raise DataError(f"{target} exists and is no {kind}; it will not be overwritten")
+        raise DataError(f"{target} exists and is not a {kind}; it will not be overwritten")
 
 
 def swap(draft: Path, target: Path) -> None:

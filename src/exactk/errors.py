@@ -31,8 +31,8 @@ class InputError(ExactKError, ValueError):
 class InfeasibleError(ExactKError):
     """No valid card exists for a request.
 
-    `blocking` names a set of demands that together forbid every card. Where it is `minimal` no smaller part of it
-    does: lift any one of them and a card exists; it is not where time ran out before that was proven.
+    `blocking` names a set of demands that together forbid every card. If `minimal` is True, a card exists as soon as
+    any one of them is lifted; it is False if time ran out before that was proven.
     """
 
     def __init__(self, message: str, blocking: tuple[str, ...] = (), minimal: bool = True) -> None:

@@ -125,10 +125,14 @@ class Recommender:
         taken from the catalogue, or counts as missing. `unread` says which names nobody reads.
 
         `value` is the calibrated click probability, `bound` what no valid card exceeds (infinite: unknown).
-        constraints: other rules for this request; include, exclude: ids that must, must not be chosen; relax: rules
-        that may be let go, in this order; explain: say why each other candidate is not in the card; prove_seconds:
-        how long a bound may be sought for a card that a policy wrote, where its reward is a pair value (a pair value's
-        own card is proven best anyway). attributes: an older way to say what mappings say.
+
+        constraints:       other rules for this request
+        include, exclude:  ids that must, or must not, be on the card
+        relax:             rules that may be dropped, in this order, if no card exists otherwise
+        explain:           also say why each other candidate is not on the card
+        prove_seconds:     how long to look for a bound of a card that a policy wrote, if its reward is a pair value
+                           (cards of the other models are proven best anyway)
+        attributes:        columns of candidates by id; mappings say the same
         """
         request = self._request(candidates, constraints)
         said = _mapping(attributes, "attributes")

@@ -256,15 +256,15 @@ def test_own_rules_set_recorded_graphs_aside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"candidates": ["a", "b", "a"]}, "row 1, column 'candidates': the item 'a' stands there twice"),
+        ({"candidates": ["a", "b", "a"]}, "row 1, column 'candidates': the item 'a' appears twice"),
         ({"card": ["c", "z"]}, "row 1, column 'card': 'z' is not in items.parquet"),
         ({"candidates": ["a", "c"], "card": ["c", "b"]}, "row 1, column 'card': the item 'b' is not among"),
-        ({"card": ["c", "c"]}, "row 1, column 'card': the item 'c' stands there twice"),
+        ({"card": ["c", "c"]}, "row 1, column 'card': the item 'c' appears twice"),
         ({"user_id": "v"}, "row 1, column 'user_id': 'v' is not in users.parquet"),
         ({"clicked_item": "b"}, "row 1, column 'clicked_item': the clicked item 'b' is not on the card"),
         ({"clicked_item": "z"}, "row 1, column 'clicked_item': 'z' is not in items.parquet"),
         ({"clicked_item": "c", "clicked": False}, "row 1, column 'clicked_item': an item is named though"),
-        ({"propensity": 0.0}, "row 1, column 'propensity': 0.0 is no probability"),
+        ({"propensity": 0.0}, "row 1, column 'propensity': 0.0 is not a probability"),
         ({"split": "dev"}, "row 1, column 'split': 'dev' is none of train, valid, test"),
         ({"graph": b"12"}, "row 1, column 'graph': 2 bytes, 3 candidates need 1"),
     ],

@@ -67,7 +67,7 @@ def test_what_an_encoder_says_of_the_items_is_read_like_any_vector(tmp_path: Pat
         ),
         ("no.such.module:encode", ConfigError, "cannot be imported here"),
         ("test_encoders:nothing", ConfigError, "cannot be imported here"),
-        ("test_encoders:SAMPLE", ConfigError, "is no function"),
+        ("test_encoders:SAMPLE", ConfigError, "is not a function"),
         ("test_encoders:ragged", DataError, r"the encoder of 'title' gave \(\d+, 1\) for \d+ texts"),
     ],
 )
@@ -80,7 +80,7 @@ def test_what_cannot_encode_is_refused_by_name(
 
 
 def test_texts_to_encode_are_texts_of_items() -> None:
-    with pytest.raises(ConfigError, match="encoders: 'titel' is none of the items' texts.*title"):
+    with pytest.raises(ConfigError, match="encoders: 'titel' is not one of the items' texts.*title"):
         Columns.from_dict({"item": {"texts": ["title"]}, "encoders": {"titel": "a:b"}})
     written = Columns.from_dict({"item": {"texts": ["title"]}, "encoders": {"title": "a.b:c"}})
     assert 'title = "a.b:c"' in written.to_toml()

@@ -199,15 +199,15 @@ GOOD = {
         ({"request_id": None}, "request_id", "a value is missing"),
         ({"candidates": None}, "candidates", "a value is missing"),
         ({"candidates": []}, "candidates", "there are no candidates"),
-        ({"candidates": ["a", "b", "a"]}, "candidates", "the item stands there twice"),
+        ({"candidates": ["a", "b", "a"]}, "candidates", "the item appears twice"),
         ({"candidates": ["a", "b", None]}, "candidates", "an item is missing"),
         ({"card": ["a", "z"]}, "card", "the item is not among the candidates"),
-        ({"card": ["a", "a"]}, "card", "the item stands there twice"),
+        ({"card": ["a", "a"]}, "card", "the item appears twice"),
         ({"card": ["a", None]}, "card", "an item is missing"),
         ({"clicked": None}, "clicked", "a value is missing"),
         ({"clicked": False}, "clicked_item", "an item is named though nothing was clicked"),
         ({"clicked_item": "z"}, "clicked_item", "the clicked item is not on the card"),
-        ({"propensity": 1.5}, "propensity", "is no probability above 0 and at most 1"),
+        ({"propensity": 1.5}, "propensity", "is not a probability above 0 and at most 1"),
         ({"split": "holdout"}, "split", "is none of train, valid, test"),
     ],
 )
@@ -243,7 +243,7 @@ def test_every_row_read_is_an_impression_or_in_the_report(tmp_path: Path) -> Non
     assert report["rows_read"] == 200
     assert report["rows_dropped"] + report["impressions"] == 200
     assert len(report["dropped"]) == 2
-    nobody = "a request without a user: it teaches what suits somebody unknown"
+    nobody = "a request without a user: it teaches what suits unknown users"
     assert report["notes"][nobody]["rows"] == sum(row["user_id"] is None for row in rows)
     assert all(len(entry["examples"]) <= 5 for entry in report["dropped"].values())
     assert Dataset.open(tmp_path / "log").meta.provenance["report"] == json.loads(json.dumps(report))
@@ -271,7 +271,7 @@ def test_a_click_outside_the_card_is_a_click_of_the_list_and_noted(tmp_path: Pat
     dataset = Dataset.open(tmp_path / "log")
     assert dataset.clicked.tolist() == [True, False]
     assert dataset.impressions()["clicked_items"].to_pylist() == [["a"], ["c"]]
-    assert report.notes["a click outside the card, kept as a click of the list"]["rows"] == 1
+    assert report.notes["a click outside the card, kept as a click on the list"]["rows"] == 1
     assert dataset.signal.outside_clicks == 1
 
 
@@ -289,7 +289,7 @@ def test_a_click_outside_the_card_is_a_click_of_the_list_and_noted(tmp_path: Pat
             "no column 'slat' .did you mean .slate",
         ),
         ({"user_id": ["u"], "candidates": [["a"]]}, {"candidate": "x"}, "no column 'candidate' to map"),
-        ({"user_id": ["u"], "candidates": [3.5]}, {}, "row 0, column 'candidates': 3.5 is no list"),
+        ({"user_id": ["u"], "candidates": [3.5]}, {}, "row 0, column 'candidates': 3.5 is not a list"),
         ({"user_id": [1.5], "candidates": [["a"]]}, {}, "column 'user_id' holds double"),
         (
             {"user_id": ["u"], "candidates": [["a"]], "clicked": [7]},
@@ -299,7 +299,7 @@ def test_a_click_outside_the_card_is_a_click_of_the_list_and_noted(tmp_path: Pat
         (
             {"user_id": ["u"] * 2, "candidates": [["a"]] * 2, "timestamp": ["2024-01-01", "soon"]},
             {},
-            "row 1, column 'timestamp': 'soon' does not read",
+            "row 1, column 'timestamp': 'soon' cannot be read",
         ),
     ],
 )
@@ -339,7 +339,7 @@ def test_items_the_table_lacks_are_added_and_noted(tmp_path: Path) -> None:
     assert dataset.items["title"].to_pylist() == ["A", "B", None]
     assert dataset.items["item_id"].to_pylist() == ["a", "b", "c"]
     assert {text.split(":")[-1].strip(): entry["rows"] for text, entry in report.notes.items()} == {
-        "an id stands in several rows, the first one kept": 1,
+        "an id appears in several rows; the first one was kept": 1,
         "items of the log that the item table lacks, added without attributes": 1,
     }
     assert dataset.batch(dataset.vocabulary()).item_features[0, 2].tolist() == [0.0]  # type: ignore[index]
@@ -425,7 +425,7 @@ def test_what_is_no_frame_and_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.xlsx").touch()
     with pytest.raises(InputError, match="known endings are"):
         build_frame(tmp_path / "log", tmp_path / "x.xlsx")
-    with pytest.raises(DataError, match="not one of 1 rows"):
+    with pytest.raises(DataError, match="none of 1 rows"):
         build_frame(tmp_path / "log", pa.Table.from_pylist([GOOD | {"card": ["z"]}]))
 
 
@@ -476,7 +476,7 @@ def test_a_column_named_twice_and_a_file_without_rows_are_refused(tmp_path: Path
         build_frame(tmp_path / "log", twice)
     for name, content in (("empty.jsonl", ""), ("header.csv", "user_id,item_id\n")):
         (tmp_path / name).write_text(content)
-        with pytest.raises(DataError, match="holds no rows|not one of 0 rows"):
+        with pytest.raises(DataError, match="holds no rows|none of 0 rows"):
             build_frame(tmp_path / "log", tmp_path / name)
 
 
@@ -525,7 +525,7 @@ def test_rows_lost_before_they_are_requests_are_errors_in_python_too(
 def test_lists_that_are_all_empty_are_dropped_whatever_ids_the_cards_have(tmp_path: Path) -> None:
     table = pa.table({"candidates": pa.array([[], []], pa.list_(pa.null())), "card": [[1, 2], [3]],
                       "clicked_item": [1, None]})  # fmt: skip
-    with pytest.raises(DataError, match=r"not one of 2 rows could be used: there are no candidates \(2\)"):
+    with pytest.raises(DataError, match=r"none of 2 rows could be used: there are no candidates \(2\)"):
         build_frame(tmp_path / "data", table)
 
 
@@ -535,5 +535,5 @@ def test_columns_of_half_floats_and_sparse_ones(tmp_path: Path) -> None:
     rows["clicked"] = rows["clicked"].astype("float16")
     assert len(from_frame(rows, path=tmp_path / "log")) == 8
     rows["price"] = pd.arrays.SparseArray(np.zeros(len(rows)))
-    with pytest.raises(DataError, match="one that Arrow lacks: Sparse pandas data"):
+    with pytest.raises(DataError, match="a type that Arrow lacks: Sparse pandas data"):
         from_frame(rows, path=tmp_path / "log")

@@ -210,7 +210,7 @@ def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
             from_frame(SAMPLE.rows, {carrier: {"numbers": ["prise"]}}, path=tmp_path / "log")
     with pytest.raises(InputError, match="columns must be a mapping"):
         from_frame(SAMPLE.rows, 7, path=tmp_path / "log")
-    with pytest.raises(DataError, match="row 0, column 'offer': 'sale' does not read as float"):
+    with pytest.raises(DataError, match="row 0, column 'offer': 'sale' cannot be read as float"):
         from_frame(SAMPLE.rows.slice(0, 30).set_column(7, "offer", pa.array(["sale"] * 30)),
                    {"candidate": {"numbers": ["offer"]}}, path=tmp_path / "log")  # fmt: skip
 

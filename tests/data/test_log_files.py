@@ -52,7 +52,7 @@ def test_what_cannot_be_read_says_what_can(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"known endings are .*\.jsonl.*may be compressed \(\.gz"):
         beginning(tmp_path / "a.xlsx")
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(ROWS.encode() * 99)[:-20])
-    with pytest.raises(DataError, match=r"a\.csv\.gz does not read as csv"):
+    with pytest.raises(DataError, match=r"a\.csv\.gz cannot be read as csv"):
         list(tables_of(tmp_path / "a.csv.gz"))
     for text in ("id,größe\n1,2\n", "id,name\n1,größe\n"):
         (tmp_path / "a.csv").write_bytes(text.encode("cp1252"))

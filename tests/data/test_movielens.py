@@ -79,7 +79,7 @@ def test_all_formats_say_the_same(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "file", "text", "message"),
     [
-        ("ml-100k", "u.data", "1\t10\tfive\t100\n", r"u\.data does not read as ratings"),
+        ("ml-100k", "u.data", "1\t10\tfive\t100\n", r"u\.data cannot be read as ratings"),
         ("ml-100k", "u.item", "10|Short|x\n", r"u\.item: line 1 has 3 fields, not 8"),
         ("ml-1m", "movies.dat", "10::No genres\n", r"movies\.dat: line 1 has 2 fields, not 3"),
         (

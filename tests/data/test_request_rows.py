@@ -134,7 +134,7 @@ def test_what_is_not_read_and_what_nobody_sent_is_said() -> None:
     [
         (small().drop_columns(["item_id"]), "no column 'item_id'.*none 'candidates'"),
         (small().drop_columns(["request_id"]), "rows of one request share a 'request_id'"),
-        (small(price=["1", "2", "cheap", "3"]), "row 2, column 'price': 'cheap' does not read as float"),
+        (small(price=["1", "2", "cheap", "3"]), "row 2, column 'price': 'cheap' cannot be read as float"),
         (small(k=[1, 1, 1.5, 1]), "'k' holds no whole numbers"),
         (
             pa.table({"candidates": [[1, 2]], "price": [3.0]}),
@@ -188,7 +188,7 @@ def test_requests_that_cannot_be_answered_are_named_by_their_place() -> None:
     assert table.faults() == {
         1: "there are no candidates",
         2: "a candidate has no id",
-        3: "a candidate stands there twice",
+        3: "a candidate appears twice",
         4: "a card of 2 cannot be made of 1 candidates",
         5: "there is no list of candidates",
     }

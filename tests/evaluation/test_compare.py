@@ -157,7 +157,7 @@ def test_the_verdict_says_that_popularity_does_as_well_only_where_no_difference_
 def test_a_probe_alone_is_no_comparison() -> None:
     found = table([Entry("least-seen", "least seen", "probe", (scores(0.9),), 0.0)], with_truth=False)
     assert verdict(found) == [
-        "Only a probe was judged, which nobody could serve: there is nothing to compare."
+        "Only a probe was judged, and a probe cannot be served: there is nothing to compare."
     ]
     assert "least seen" in markdown(found)
 
@@ -191,9 +191,9 @@ def test_the_verdict_says_which_rows_are_one_and_which_holds_what_is_asked_for()
         Entry("logged-policy", "logged policy", "probe", (scores(1.0, 3),), 0.0),
     ]
     said = " ".join(verdict(table(entries, with_truth=False)))
-    assert "popularity, als and random; nothing they read told these candidates apart." in said
+    assert "popularity, als and random; nothing they read tells these candidates apart." in said
     assert "The same cards in every request: mf, bpr." in said
-    assert "a probe, no rival" in said
+    assert "a probe, not a rival" in said
 
 
 def test_methods_left_out_for_one_reason_are_named_together() -> None:
@@ -467,7 +467,7 @@ def test_the_logged_policy_wins_nothing_where_only_its_own_cards_could_be_clicke
     assert shown.precision is not None
     assert (shown.kind, shown.precision.estimate) == ("probe", 1.0)
     assert found.strongest_rival != "logged policy"
-    others = [said for said in verdict(found) if not said.endswith("a probe, no rival.")]
+    others = [said for said in verdict(found) if not said.endswith("a probe, not a rival.")]
     assert len(others) == len(verdict(found)) - 1
     assert not any("logged policy" in said or said.startswith("Beware") for said in others)
 

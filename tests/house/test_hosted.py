@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,3 +99,14 @@ def test_security_says_which_version_is_supported() -> None:
     assert f"| {minor}.x | yes |" in text
     for link in re.findall(r"\]\(([^)]+)\)", text):
         assert (ROOT / link).exists(), link
+
+
+def test_the_readme_of_an_index_has_no_picture_and_no_link_into_the_repository() -> None:
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["ReadmeHook"]
+    metadata: dict[str, Any] = {}
+    hook(str(ROOT), {}).update(metadata)
+    text = metadata["readme"]["text"]
+    assert "exactk.solve(" in text
+    assert "[all rules]" not in text
+    assert "all rules" in text
+    assert re.findall(r"\]\((?!https?:)|<[a-z!]", text) == []

@@ -51,7 +51,7 @@ def test_a_resumed_task_cuts_what_came_after_its_checkpoint_and_nothing_else(tmp
 
 def test_the_summary_names_what_people_look_for() -> None:
     told = summary({**TRAIN, **VALID, "hit_ratio": 0.25, "samples_per_second": 2950.4, "odd": 3.0})
-    assert told == "loss 1.2500  P@K 0.5000  HR@K 0.2500  2,950/s"
+    assert told == "loss 1.2500  clicked item 0.5000  overlap 0.2500  2,950/s"
 
 
 def test_tensorboard_gets_every_figure(tmp_path: Path) -> None:

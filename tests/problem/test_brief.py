@@ -136,7 +136,7 @@ def test_rows_of_a_batch_are_scaled_each_by_itself() -> None:
         ),
         ({"type": "count", "where": "x"}, "needs at_least or at_most"),
         ({"type": "count", "where": "x", "at_least": 3, "at_most": 2}, "at_least 3 is more than at_most 2"),
-        ({"type": "count", "where": "x", "exactly": 1, "at_most": 2}, "exactly stands alone"),
+        ({"type": "count", "where": "x", "exactly": 1, "at_most": 2}, "give either exactly"),
         ({"type": "count", "where": "x", "at_least": 1.5}, "whole number"),
         (
             {"type": "count", "where": {"filed": "x"}, "at_least": 1},

@@ -512,11 +512,11 @@ def test_requests_carry_graph_caps_pins_and_presence() -> None:
         (lambda c: c.update(brand=c["brand"][:, :2]) or {}, '"brand" has shape (2, 2), "item_id" has (2, 3)'),
         (
             lambda c: c.update(item_id=np.array([["a", "b", "c"], ["d", "e", "d"]], object)) or {},
-            "request 1: candidate 'd' is there twice, at 0 and 2",
+            "request 1: candidate 'd' appears twice, at 0 and 2",
         ),
         (
             lambda c: c.update(item_id=np.array([[1, 2, 3], [4, 4, 5]])) or {},
-            "request 1: candidate 4 is there twice, at 0 and 1",
+            "request 1: candidate 4 appears twice, at 0 and 1",
         ),
         (lambda c: c["item_id"].__setitem__((1, 2), None) or {}, "request 1: position 2 has no item_id"),
         (

@@ -110,7 +110,7 @@ def test_csv_ids_are_numbers_if_all_are_written_as_such(tmp_path: Path) -> None:
 def test_an_id_that_turns_out_to_be_text_too_late_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("item_id,score\n" + "11,1\n" * 300_000 + "042,1\n")
-    with pytest.raises(DataError, match=r"line 300002: item_id '042' is no whole number.*text_ids=True"):
+    with pytest.raises(DataError, match=r"line 300002: item_id '042' is not a whole number.*text_ids=True"):
         rows_of(path)
     assert rows_of(path, text_ids=True)[-1]["item_id"] == "042"
 

@@ -388,7 +388,7 @@ def test_what_is_masked_is_missing_in_columns_and_matrices() -> None:
         ({"allowed": np.triu(np.ones((3, 3)))}, "not symmetric: [0, 1] and [1, 0] differ"),
         ({"allowed": np.ones((4, 4))}, "allowed must be [3, 3]"),
         ({"allowed": np.array(1)}, "a column, or a matrix, must be a sequence"),
-        ({"items": {"item_id": ["a", "b", "a"]}}, "candidate 'a' is there twice, at 0 and 2"),
+        ({"items": {"item_id": ["a", "b", "a"]}}, "candidate 'a' appears twice, at 0 and 2"),
         ({"items": {"item_id": ["a", "b"]}}, '"item_id" has shape (2,), but there are 3 scores'),
         ({"items": {"item_id": {7, 8, 9}}}, "must be a sequence of values, got {"),
         ({"items": 3}, "items must be a frame, columns by name or a list of rows, got int"),
@@ -609,7 +609,7 @@ def test_a_request_of_a_batch_that_cannot_be_used_leaves_the_others_their_cards(
     assert first.items == (2,)
     for error, told in (
         (lacking, "request 1 ('b'): item 2 has no \"title\""),
-        (twice, "request 2 ('c'): candidate 1 is there twice"),
+        (twice, "request 2 ('c'): candidate 1 appears twice"),
         (nan, "request 3 ('d'): the score at position 1 (item 2) is nan"),
         (huge, "request 4 ('e'): the score at position 1 is 1e+305"),
     ):

@@ -93,6 +93,13 @@ def test_more_requests_than_are_solved_at_once(tmp_path: Path) -> None:
     assert seen
 
 
+def test_one_cell_that_is_no_score_is_blamed_not_the_first_of_its_column(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text("item_id,score\nred,0.94\nsocks,n.a.\n")
+    with pytest.raises(DataError, match="the score of item 'socks' is 'n.a.', not a number"):
+        cards(path)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -111,7 +111,7 @@ def test_a_request_cut_in_two_by_the_end_of_a_file_is_an_error(tmp_path: Path) -
     (tmp_path / "in").mkdir()
     pq.write_table(long.slice(0, 6), tmp_path / "in" / "1.parquet")
     pq.write_table(long.slice(6), tmp_path / "in" / "2.parquet")
-    with pytest.raises(DataError, match=r"request 'b' begins in .*1.parquet and goes on in .*2.parquet"):
+    with pytest.raises(DataError, match=r"request 'b' begins in .*1.parquet and continues in .*2.parquet"):
         build_parts(tmp_path / "out", tmp_path / "in", reading(tmp_path))
 
 

@@ -138,7 +138,7 @@ def test_cards_have_a_folder_of_their_own(pair_model: Path, tmp_path: Path) -> N
     for out in (source, source / "cards", source / "deep" / ".." / "cards"):
         with pytest.raises(InputError, match="is in the folder that is read"):
             score(ScoringJob(str(pair_model), str(out)), source)
-    with pytest.raises(DataError, match="is no folder, and will not be overwritten"):
+    with pytest.raises(DataError, match="is not a folder, so it is not overwritten"):
         score(ScoringJob(str(pair_model), str(source / "requests-0.parquet")), source / "requests-0.parquet")
     assert [file.name for file in source.iterdir()] == ["requests-0.parquet"]
 
@@ -156,7 +156,7 @@ def test_a_call_that_failed_before_anything_was_made_may_be_mended(pair_model: P
 BAD = {
     3: "there are no candidates",
     7: "a card of 3 cannot be made of 2",
-    11: "a candidate stands there twice",
+    11: "a candidate appears twice",
 }
 
 

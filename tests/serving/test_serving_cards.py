@@ -173,7 +173,7 @@ def test_what_cannot_be_used_is_refused(client: httpx.Client, body: Any, status:
         (["a", "b", 1], "/candidates/2: Input should be a valid string"),
         ([1, 2, "a"], "/candidates/2: Input should be a valid integer"),
         ([{"item_id": "a"}, "b", {"item_id": "c"}], "/candidates/1: Input should be an object"),
-        (["i1", "i1", "i2"], "candidate 'i1' is there twice, at 0 and 1"),
+        (["i1", "i1", "i2"], "candidate 'i1' appears twice, at 0 and 1"),
     ],
 )
 def test_wrong_candidates_are_named_by_their_place_alone(

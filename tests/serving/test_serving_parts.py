@@ -71,7 +71,7 @@ def test_a_plain_key_in_the_file_is_refused_without_being_shown(tmp_path: Path) 
 
 def test_an_empty_key_file_does_not_open_the_service(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("# none yet\n")
-    with pytest.raises(ConfigError, match="stand open"):
+    with pytest.raises(ConfigError, match="anyone could use"):
         read_key_hashes(tmp_path / "keys")
     with pytest.raises(ConfigError, match="cannot read"):
         read_key_hashes(tmp_path / "absent")

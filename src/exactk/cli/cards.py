@@ -322,5 +322,5 @@ def _csv_writer(lines: TextIO) -> Callable[[Answer], object]:
 def _end(count: int, failed: int) -> None:
     """Exit 2 where a request has no card; all others were answered."""
     if failed:
-        talk(f"{failed} of {count} requests have no card")
+        talk(f"no card for {failed} of {count} requests")
         raise typer.Exit(2)

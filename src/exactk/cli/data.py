@@ -313,11 +313,11 @@ def audit(
         if (figures := found[name])
     ]
     if rows:
-        emit_table(("what finds the click", "P@K", "HR@K"), rows)
+        emit_table(("what finds the click", "clicked item", "overlap"), rows)
     if found["lists"]:
         orders = found["lists"]["orders"].items()
         emit_table(
-            (f"what holds the {found['lists']['judged_by']} of lists", "P@K"),
+            (f"what holds the {found['lists']['judged_by']} of lists", "share"),
             [(name, held["precision"]) for name, held in orders],
         )
     if found["recovery"]:
@@ -370,6 +370,6 @@ def column_map(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         ours, equals, theirs = pair.partition("=")
         if not (ours and equals and theirs):
-            raise InputError(f"--map reads our_column=your_column, got {pair!r}")
+            raise InputError(f"--map is written our_column=your_column, got {pair!r}")
         mapping[ours] = theirs
     return mapping

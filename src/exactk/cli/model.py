@@ -344,9 +344,7 @@ def _kept_rows(keep: Path) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(keep.read_text(encoding="utf-8"))["rows"]
         return [row for row in rows if row["model"] and row["part"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(
-            f"--keep {keep} holds something else than figures of `evaluate`: {error!r}"
-        ) from error
+        raise DataError(f"--keep {keep} does not hold figures of `evaluate`: {error!r}") from error
 
 
 def chosen_settings(preset_name: str, path: Path | None, overrides: list[str]) -> Config:

@@ -139,7 +139,7 @@ def settings(
         value = in_words(row["default"])
         if preset is not None:
             value = f"{in_words(row['changed'])} (default {value})"
-        emit(f"{row['setting']} = {value}\n    {row['values']}: {row['meaning']}")
+        emit(f"{row['setting']} = {value}\n    {row['meaning']} ({row['values']})")
 
 
 def listed(preset_name: str | None = None) -> list[dict[str, Any]]:

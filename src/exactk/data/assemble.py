@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float32, Int8, Int32, Int64, UInt8
 from exactk.problem.compiling import compiled
 
 FAULTS = {
-    1: ("candidates", "the item {item!r} stands there twice"),
+    1: ("candidates", "the item {item!r} appears twice"),
     2: ("card", "the item {item!r} is not among the candidates"),
-    3: ("card", "the item {item!r} stands there twice"),
+    3: ("card", "the item {item!r} appears twice"),
     4: ("clicked_item", "the clicked item {item!r} is not on the card"),
     5: ("candidates", "an item is missing"),
     6: ("card", "an item is missing"),

@@ -170,7 +170,7 @@ class Dataset:
         return Signal.of(self.folder.index, self.rows, self.folder.num_rewards(self.rows))
 
     def rolling_counts(self) -> RollingCounts | None:
-        """The counts after the last row of this view, for a service to go on from; None where the log keeps none."""
+        """The counts after the last row of this view, where a service continues; None if the log keeps none."""
         folder = self.folder
         if not folder.rolling:
             return None

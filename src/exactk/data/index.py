@@ -185,7 +185,7 @@ def _opened(home: Path) -> tuple[Index, IndexNames, dict[str, int]]:
         arrays = {name: tuple(held["arrays"][name]) for name in _DTYPES}
         names, stamps = IndexNames(tuple(held["rolling"]), held["values"]), held["stamps"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{home} is damaged ({error}); delete it, it will be built anew") from error
+        raise DataError(f"{home} is damaged ({error}); delete it, it will be rebuilt") from error
     return _mapped(home, arrays), names, stamps
 
 
@@ -204,7 +204,7 @@ def _mapped(home: Path, shapes: Mapping[str, tuple[int, ...]]) -> Index:
     for name, dtype in _DTYPES.items():
         shape, path = shapes[name], home / f"{name}.bin"
         if not path.is_file() or path.stat().st_size != int(np.prod(shape)) * dtype.itemsize:
-            raise DataError(f"{path} is damaged; delete {home}, it will be built anew")
+            raise DataError(f"{path} is damaged; delete {home}, it will be rebuilt")
         # np.memmap refuses empty files; np.asarray drops its subclass, which compiled loops do not know.
         empty = not np.prod(shape)
         held[name] = np.empty(shape, dtype) if empty else np.asarray(np.memmap(path, dtype, "r", shape=shape))

@@ -116,7 +116,7 @@ def _canonical_column(column: pa.ChunkedArray, name: str, file: str, first_row: 
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
-            f"{file}: column '{name}' (rows from {first_row}) does not read as {wanted}: {error}"
+            f"{file}: column '{name}' (rows from {first_row}) cannot be read as {wanted}: {error}"
         ) from error
 
 
@@ -245,7 +245,7 @@ class RowLookup:
         if len(pc.unique(self.ids)) != len(self.ids):
             counts = pc.value_counts(self.ids)
             twice = next(entry["values"].as_py() for entry in counts if entry["counts"].as_py() > 1)
-            raise DataError(f"{file}: column '{column}': the id {twice!r} stands in more than one row")
+            raise DataError(f"{file}: column '{column}': the id {twice!r} appears in more than one row")
         if pa.types.is_integer(self.ids.type) and len(self.ids):
             values = self.ids.to_numpy()
             low, high = int(values.min()), int(values.max())

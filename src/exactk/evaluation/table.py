@@ -24,7 +24,7 @@ HEADLINES = {
     "value": "true value",
     "precision": "clicked item on the card",
     "whole_card": "whole card recovered",
-    "hit_ratio": "HR@K",
+    "hit_ratio": "overlap with the logged card",
 }
 
 

@@ -24,7 +24,7 @@ def verdict(found: Comparison) -> list[str]:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in found.skipped.items())
         return [f"No method finished, so there is nothing to compare ({reasons})."]
     if all(row.kind == "probe" for row in found.rows):
-        return ["Only a probe was judged, which nobody could serve: there is nothing to compare."]
+        return ["Only a probe was judged, and a probe cannot be served: there is nothing to compare."]
     said = [_caution(found.facts)] if found.facts.get("quick") else []
     said.append(_winner(found))
     said += _ours(found)
@@ -110,12 +110,12 @@ def _alike(found: Comparison) -> list[str]:
     said = []
     for methods in found.facts.get("same_cards", ()):
         others = [name for name in methods if name != "random"]
-        told = "; nothing they read told these candidates apart" if len(others) < len(methods) else ""
+        told = "; nothing they read tells these candidates apart" if len(others) < len(methods) else ""
         named = f"{', '.join(others)} and random" if told else ", ".join(methods)
         said.append(f"The same cards in every request: {named}{told}.")
     if any(row.method == "logged-policy" and row.kind == "probe" for row in found.rows):
         said.append(
-            "The logged policy showed what is asked for here, and so holds it always: a probe, no rival."
+            "The logged policy showed what is counted here, so it always holds it: a probe, not a rival."
         )
     return said
 
@@ -129,8 +129,9 @@ def _leak(found: Comparison) -> list[str]:
         return []
     if probe.precision.low > chance.precision.high * 1.25:
         return [
-            f"Beware: the candidates least often seen with a user in train reach P@K {probe.precision.estimate:.3f} "
-            f"(chance {chance.precision.estimate:.3f}), so this split leaks and P@K rewards memory."
+            f"Beware: the candidates least often seen with a user in train hold the clicked item in "
+            f"{probe.precision.estimate:.1%} of the requests (chance {chance.precision.estimate:.1%}), so this split "
+            "leaks and the clicked item rewards memory."
         ]
     return []
 

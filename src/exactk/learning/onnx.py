@@ -174,9 +174,9 @@ def export_onnx(model: Any, path: Path | str, card_size: int | None = None) -> P
             "export_onnx writes what a policy does; this model has none: export_value writes what it weighs cards by"
         )
     if policy.guide is not None:
-        raise ConfigError("export to ONNX does not know guided policies: train with policy.guided=false")
+        raise ConfigError("ONNX export cannot write guided policies: train with policy.guided=false")
     if size is None:
-        raise ConfigError("export to ONNX writes cards of one size: say which (card_size)")
+        raise ConfigError("ONNX export writes cards of one size: give it as card_size")
     module = CardGraph(policy, size).eval()
     example = tuple(tensor.cpu() for tensor in example_inputs(policy, max(size + 2, 5)))
     axes = {name: {0: "batch"} for name in ("user", "user_features", "card", "log_prob", "found")}
@@ -232,13 +232,11 @@ def export_value(recommender: Any, path: Path | str, num_candidates: int) -> Pat
     Its inputs are the arrays of `recommender.fitted.builder.batch(requests)`, see `value_inputs`.
     """
     if num_candidates < 2:
-        raise ConfigError(f"a graph weighs at least 2 candidates, got {num_candidates}")
+        raise ConfigError(f"a graph needs at least 2 candidates, got {num_candidates}")
     fitted = recommender.fitted
     value = Models.of(fitted).value
     if not isinstance(value, SearchableValue) or fitted.config.pair_value.triples:
-        raise ConfigError(
-            "export to ONNX weighs items and pairs; this model weighs three at a time (pair_value.triples)"
-        )
+        raise ConfigError("ONNX export knows items and pairs only, and this model has pair_value.triples")
     as_id: Any = fitted.vocabulary.item_type or str
     request = Request(None, tuple(map(as_id, range(num_candidates))), 1)
     example = TensorBatch.of(fitted.builder.batch([request, request]))

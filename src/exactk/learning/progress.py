@@ -21,8 +21,8 @@ Figures = dict[str, Any]  # always with "task", "step", "epoch"; "event" is "tra
 
 # What the bar calls a figure; anything else keeps its name.
 LABELS = {
-    "precision": "P@K",
-    "hit_ratio": "HR@K",
+    "precision": "clicked item",
+    "hit_ratio": "overlap",
     "auc": "AUC",
     "log_loss": "log loss",
     "calibration_error": "ECE",
@@ -194,7 +194,7 @@ def numbers(figures: Figures) -> dict[str, float]:
 
 
 def summary(figures: Figures) -> str:
-    """The latest figures in one line: "loss 1.204  reward 0.312  P@K 0.471  2,950/s"."""
+    """The latest figures in one line: "loss 1.204  reward 0.312  clicked item 0.471  2,950/s"."""
     parts = [f"{LABELS.get(name, name)} {figures[name]:.4f}" for name in SHOWN if name in figures]
     if "samples_per_second" in figures:
         parts.append(f"{figures['samples_per_second']:,.0f}/s")

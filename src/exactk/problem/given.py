@@ -209,7 +209,7 @@ def check_candidates(columns: Columns, present: Mask) -> None:
         for position, item in enumerate(ids[b].tolist()):
             if present[b, position] and first.setdefault(item, position) != position:
                 raise RequestError(
-                    b, f"candidate {shown(item)} is there twice, at {first[item]} and {position}"
+                    b, f"candidate {shown(item)} appears twice, at {first[item]} and {position}"
                 )
 
 

@@ -127,8 +127,8 @@ def _ids(path: Path, line: int, name: str, read: list[str | None], numbers: dict
     if not all(whole):
         bad = whole.index(False)
         raise DataError(
-            f"{path}, line {line + 1 + bad}: {name} {values[bad]!r:.80} is no whole number, as all before it were; "
-            "have ids read as text (text_ids=True)"
+            f"{path}, line {line + 1 + bad}: {name} {values[bad]!r:.80} is not a whole number, as all before it were; "
+            "read ids as text (text_ids=True)"
         )
     return [None if value is None else int(value.removesuffix(".0")) for value in values]
 

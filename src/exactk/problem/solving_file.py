@@ -209,11 +209,23 @@ def _checked(columns: dict[str, list[Any]], where: str, score: str) -> dict[str,
             raise DataError(
                 f"{where}: there is no column {needed!r}; the columns are {', '.join(columns) or 'none'}"
             )
-    for position, value in enumerate(columns[score]):
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            item = columns["item_id"][position]
-            raise DataError(f"{where}: the {score} of item {item!r:.80} is {value!r:.80}, not a number")
+    wrong = [
+        (item, value)
+        for item, value in zip(columns["item_id"], columns[score], strict=True)
+        if isinstance(value, bool) or not isinstance(value, int | float)
+    ]
+    if wrong:  # one odd cell of a CSV file makes texts of its whole column
+        item, value = next((pair for pair in wrong if not _is_written_number(pair[1])), wrong[0])
+        raise DataError(f"{where}: the {score} of item {item!r:.80} is {value!r:.80}, not a number")
     return columns
+
+
+def _is_written_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def pair_matrix(request: ScoredRequest) -> np.ndarray:

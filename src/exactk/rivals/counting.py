@@ -169,7 +169,7 @@ def fit_logged_policy(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod
     """What was shown."""
     columns = train.vocabulary.columns
     if not train.view.signal.cards and "position" not in columns.measured.names:
-        raise InputError("the log keeps no cards and no positions, so nobody knows what was shown")
+        raise InputError("the log keeps no cards and no positions, so it does not say what was shown")
     return TrainedMethod({"logged policy": LoggedCards()})
 
 

@@ -131,8 +131,8 @@ def _in_order(draft: Path, parts: Sequence[JobPart]) -> Iterator[pa.Table]:
                 ids = table["request_id"]
                 if group == 0 and last is not None and ids[0].as_py() == last[0]:
                     raise DataError(
-                        f"request {last[0]!r} begins in {last[1]} and goes on in {part.file}; "
-                        "the rows of a request must stand in one file"
+                        f"request {last[0]!r} begins in {last[1]} and continues in {part.file}; "
+                        "the rows of a request must be in one file"
                     )
                 last = (ids[-1].as_py(), part.file)
                 yield table
@@ -165,7 +165,7 @@ def _usable_ends(files: Sequence[Path], reading: Reading) -> tuple[Path, ...]:
                     raise
                 continue
             return file
-        raise DataError(f"not one of {len(files)} files can be read")
+        raise DataError(f"none of the {len(files)} files can be read")
 
     ends = first(files), first(files[::-1])
     return ends if ends[0] != ends[1] else ends[:1]

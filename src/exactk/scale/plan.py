@@ -113,7 +113,7 @@ def files_of(source: Path) -> tuple[Path, ...]:
 def refuse_inside(out: Path, source: Path) -> None:
     """What is made among the files that are read would be read by the next call."""
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
-        raise InputError(f"{out} is in the folder that is read ({source}); choose a folder outside of it")
+        raise InputError(f"{out} is in the folder that is read ({source}); choose a folder outside it")
 
 
 def parts_of(files: Sequence[Path], rows: int) -> tuple[JobPart, ...]:

@@ -170,7 +170,7 @@ class PartReader:
             raise
         except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
             raise DamagedPartError(
-                f"{part.file} does not read: {why_unreadable(part.file, error)}"
+                f"{part.file} cannot be read: {why_unreadable(part.file, error)}"
             ) from error
 
 

@@ -221,7 +221,7 @@ class Feasible:
             b = int(stuck.nonzero()[0])
             size, num = int(self.batch.card_size[b]), int(self.batch.present[b].sum())
             raise InfeasibleError(
-                f"request {b} of the batch has no valid card: no {size} of its {num} candidates may stand together"
+                f"request {b} of the batch has no valid card: no {size} of its {num} candidates may share a card"
             )
 
     @cached_property

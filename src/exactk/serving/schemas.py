@@ -231,7 +231,7 @@ class Kept(BaseModel):
 
 
 class Health(BaseModel):
-    """A word."""
+    """One word: the service is alive, or ready, or not."""
 
     status: str
 
@@ -247,7 +247,7 @@ class ModelState(BaseModel):
 MEANINGS = {
     400: "Not HTTP as we know it.",
     401: "An API key is needed.",
-    404: "There is no such thing.",
+    404: "Not here: no such path, no model, or no log.",
     408: "The body came too slowly.",
     409: "No valid card exists; `blocking` names the rules that together forbid every card.",
     413: "Too large.",

@@ -79,7 +79,7 @@ class Settings(Section):
         for digest in self.key_hashes:
             if not is_hash(digest):
                 raise ConfigError(
-                    f"API key hash {digest[:8]}... is no SHA-256 in lower-case hex (64 digits); "
+                    f"API key hash {digest[:8]}... is not a SHA-256 in lower-case hex (64 digits); "
                     "keep hashes here, never the keys themselves"
                 )
 
@@ -115,7 +115,7 @@ def key_hashes_from(text: str, where: str) -> tuple[str, ...]:
             digest = entry.rpartition(":")[2].strip().lower()
             if not is_hash(digest):
                 raise ConfigError(
-                    f"{where}: an entry is no SHA-256 in hex (64 digits), as `name:hash` or `hash`"
+                    f"{where}: an entry is not a SHA-256 in hex (64 digits), as `name:hash` or `hash`"
                 )
             hashes.append(digest)
     return tuple(hashes)
@@ -130,9 +130,9 @@ def read_key_hashes(keys_file: Path | None) -> tuple[str, ...]:
         except OSError as error:
             raise ConfigError(f"cannot read the key file {keys_file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise ConfigError(f"the key file {keys_file} is no text: {error}") from error
+            raise ConfigError(f"the key file {keys_file} is not text: {error}") from error
         if not hashes:
-            raise ConfigError(f"key file {keys_file} holds no key hash: the service would stand open")
+            raise ConfigError(f"key file {keys_file} holds no key hash, so anyone could use the service")
     return hashes
 
 

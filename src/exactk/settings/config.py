@@ -386,12 +386,12 @@ class Config(Section):
         return replace(config, **changed)  # all at once: groups of settings may need each other
 
     def with_overrides(self, overrides: Iterable[str]) -> Config:
-        """`["policy.beam=5", "model=policy"]`, the last of a name counts; each value is read as its setting's type."""
+        """`["policy.beam=5", "model=policy"]`: read as their settings' types; the last of a name counts."""
         values: dict[str, Any] = {}
         for text in overrides:
             name, equals, raw = text.partition("=")
             if not equals:
-                raise ConfigError(f"an override reads section.name=value, got {text!r}")
+                raise ConfigError(f"an override is written section.name=value, got {text!r}")
             section, _, inner = name.strip().rpartition(".")
             owner: Any = self
             if section:

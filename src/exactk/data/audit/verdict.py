@@ -39,7 +39,7 @@ def _signal(measured: Mapping[str, Any]) -> Iterator[Finding]:
     yield note(f"what can be learned: {', '.join(names)}")
     if "item of the card" in names and "item of the list" not in names:
         yield warning(
-            "only items of the card could be clicked: every figure that asks for the clicked item favours the policy "
+            "only items of the card could be clicked: every figure that counts the clicked item favours the policy "
             "that was logged, which always has it; compare by propensities, or show whole lists"
         )
 
@@ -111,15 +111,14 @@ def _popularity(measured: Mapping[str, Any]) -> Iterator[Finding]:
         return
     ratio = probe["hit_ratio"]
     yield note(
-        f"popularity alone (clicks per showing in train) scores P@K {probe['precision']:.3f}"
-        f"{'' if ratio is None else f', HR@K {ratio:.3f}'} (chance {chance['precision']:.3f}): what personalised "
-        "models must beat"
+        f"popularity alone (clicks per showing in train) finds the clicked item in {probe['precision']:.1%} of the "
+        f"requests (chance {chance['precision']:.1%}): what personalised models must beat"
     )
     by_chance = probe["hit_ratio_of_random_companions"]
     if ratio is not None and not measured["lists"] and abs(ratio - by_chance) < 0.01:
         yield note(
-            "the companions of the clicked item look drawn at random (HR@K follows from P@K): this log can rank "
-            "items, but cannot show what a whole card is worth beyond them"
+            "the companions of the clicked item look drawn at random: this log can rank items, but cannot show what a "
+            "whole card is worth beyond them"
         )
 
 
@@ -141,7 +140,7 @@ def _labels(measured: Mapping[str, Any]) -> Iterator[Finding]:
 def _validity(measured: Mapping[str, Any]) -> Iterator[Finding]:
     validity = measured["validity"]
     if not validity["constrained"]:
-        yield note("the folder has no constraint: every K candidates make a valid card")
+        yield note("the folder has no rules: any K candidates make a valid card")
         return
     broken, checked = validity["cards_breaking_rules"], validity["cards_checked"]
     if broken:

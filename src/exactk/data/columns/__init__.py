@@ -93,7 +93,7 @@ class Columns:
         for name in self.encoders:
             if name not in self.item.texts:
                 raise ConfigError(
-                    f"encoders: {name!r} is none of the items' texts{nearest(name, self.item.texts)}"
+                    f"encoders: {name!r} is not one of the items' texts{nearest(name, self.item.texts)}"
                 )
 
     def with_encoded(self) -> Columns:
@@ -181,7 +181,7 @@ class Columns:
         try:
             described = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{path} does not read as TOML: {why_unreadable(path, error)}") from error
+            raise ConfigError(f"{path} is not valid TOML: {why_unreadable(path, error)}") from error
         return cls.from_dict(described, str(path))
 
     def to_toml(self) -> str:

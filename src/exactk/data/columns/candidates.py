@@ -76,7 +76,7 @@ class CandidateWriter:
     def _flat(self, table: pa.Table, name: str, counts: np.ndarray, first_row: int) -> pa.Array:
         named = self._named(name)
         if named not in table.column_names:
-            raise DataError(f"impressions have no column '{named}', which the dataset's columns promise")
+            raise DataError(f"impressions have no column '{named}', which meta.json names")
         values, sizes = flatten(table[named])
         if (sizes != counts).any():
             row = int(np.flatnonzero(sizes != counts)[0])

@@ -29,7 +29,7 @@ def category_texts(values: pa.Array | pa.ChunkedArray, where: str = "a category"
         is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
     ):
         raise DataError(
-            f"{where} holds {kind}, which is no category; categories are text, whole numbers or flags"
+            f"{where} holds {kind}, which cannot be a category; categories are text, whole numbers or flags"
         )
     text = array.cast(pa.string())
     return pc.if_else(pc.equal(text, ""), None, text)

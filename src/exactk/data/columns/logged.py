@@ -98,7 +98,7 @@ class LoggedColumns:
 def _held(name: str, names: tuple[str, ...], what: str) -> bool:
     if name not in names:
         raise DataError(
-            f"the vocabulary was fitted with the {what} {name!r}, which this log has not: {list(names)}"
+            f"the vocabulary was fitted with the {what} {name!r}, which this log lacks; it has {list(names)}"
         )
     return True
 

@@ -159,7 +159,7 @@ def completed(table: pa.Table, first_row: int, report: ReadReport, positives_onl
     """
     R = len(table)
     if alone := table["user_id"].null_count:
-        report.note("a request without a user: it teaches what suits somebody unknown", None, alone)
+        report.note("a request without a user: it teaches what suits unknown users", None, alone)
         table = replaced(
             table, "user_id", pc.fill_null(table["user_id"], NO_USER[str(table["user_id"].type)])
         )
@@ -212,7 +212,7 @@ def _outside_the_card(table: pa.Table, report: ReadReport) -> pa.Table:
     moved = named & _among(table, click, one, "candidates") & ~_among(table, click, one, "card")
     for row in np.flatnonzero(moved)[:1].tolist():
         report.note(
-            "a click outside the card, kept as a click of the list", click[row].as_py(), int(moved.sum())
+            "a click outside the card, kept as a click on the list", click[row].as_py(), int(moved.sum())
         )
     lists = flagged(one, click, named)
     table = replaced(table, "clicked_item", pc.if_else(pa.array(moved), None, click))
@@ -252,7 +252,7 @@ def problems(table: pa.Table) -> Iterator[Problem]:
     if "propensity" in table.column_names:
         values = pc.fill_null(table["propensity"], float("nan")).to_numpy()
         yield from of_column(
-            "propensity", (values <= 0) | (values > 1), "is no probability above 0 and at most 1"
+            "propensity", (values <= 0) | (values > 1), "is not a probability above 0 and at most 1"
         )
     if "split" in table.column_names:
         known = pc.is_in(table["split"], value_set=pa.array([*SPLITS, None], table["split"].type))

@@ -145,7 +145,7 @@ class Coder:
         values = np.asarray(self._or_null(table, "propensity", pa.float64()).cast(pa.float64()))
         self._refuse(
             "propensity", (values <= 0) | (values > 1),
-            lambda row: f"{values[row]} is no probability of having been shown (above 0, at most 1)",
+            lambda row: f"{values[row]} is not a probability of having been shown (above 0, at most 1)",
         )  # fmt: skip
         return values
 

@@ -53,11 +53,11 @@ IDS = ("request_id", "user_id", "item_id", "clicked_item")
 ID_LISTS = ("candidates", "card", "clicked_items")
 
 
-_CLICKS_ALONE = "of clicks alone, without what else was there to click, nothing can be learned"
+_CLICKS_ALONE = "clicks alone, without the items shown beside them, teach nothing"
 _WANTED = {
-    "request_id": "rows of one request must share an id (where there is none, make one, say of user and time; "
+    "request_id": "rows of one request must share an id (if there is none, make one, for example from user and time; "
     f"{_CLICKS_ALONE}); ",
-    "item_id": f"each row is one shown candidate (where items have no ids, number the rows; {_CLICKS_ALONE}); ",
+    "item_id": f"each row is one shown candidate (if items have no ids, number the rows; {_CLICKS_ALONE}); ",
     "candidates": "each row is one request with a list of candidates (or, with item_id, one shown candidate); ",
 }
 _EXACT = 1 << 53  # beyond it a float holds not every whole number
@@ -74,8 +74,7 @@ def refuse_absent(theirs: str, table: pa.Table, source: str, read_as: str = "") 
 def _nothing_for(ours: str, table: pa.Table, source: str, wanted: str = "") -> DataError:
     names = table.column_names
     return DataError(
-        f"{source}: no column for {ours!r}; {wanted}map one of {', '.join(names)} to it, as in "
-        f"{ours}={names[0] if names else '...'}"
+        f"{source}: no column for {ours!r}; {wanted}map one of {', '.join(names)} to it ({ours}=...)"
     )
 
 
@@ -172,7 +171,10 @@ class ColumnReader:
         if unmarked.any():
             row = int(owners(flatten(parted)[1])[unmarked][0])
             raise self._refused(
-                "candidates", candidates, row, "does not end in -1 or -0 at every item as those before it do"
+                "candidates",
+                candidates,
+                row,
+                "does not end in -1 or -0 at every item, as the rows before it do",
             )
         table = replaced(table, "candidates", ids)
         said = {"clicked", "clicked_item", "clicked_items"} & {*table.column_names}
@@ -183,7 +185,7 @@ class ColumnReader:
             return self._column(name, plain_values(held))
         except (pa.ArrowException, OverflowError) as error:
             raise DataError(
-                f"{self._where(name)}, rows from {self._first_row}: its values ({held.type}) cannot be read so: "
+                f"{self._where(name)}, rows from {self._first_row}: its values ({held.type}) cannot be read: "
                 f"{error}"
             ) from error
 
@@ -260,7 +262,7 @@ class ColumnReader:
         if pa.types.is_null(column.type):
             column = column.cast(pa.list_(pa.string()))
         if not is_list(column.type):
-            raise self._refused(name, column, 0, "is no list")
+            raise self._refused(name, column, 0, "is not a list")
         values, lengths = flatten(column)
         return lists_of(lengths, self._ids(name, values, bare, lengths), column)
 
@@ -278,7 +280,7 @@ class ColumnReader:
             try:
                 read.append(list(ast.literal_eval(text)) if text else text and [])
             except (ValueError, SyntaxError, TypeError) as error:
-                raise self._refused(name, column, row, "is no list") from error
+                raise self._refused(name, column, row, "is not a list") from error
         try:
             return pa.array(read)
         except (pa.ArrowException, TypeError, OverflowError) as error:
@@ -376,7 +378,7 @@ class ColumnReader:
             return column.cast(wanted, safe=not pa.types.is_floating(getattr(wanted, "value_type", wanted)))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             bad = _first_failing(column, wanted)
-            raise self._refused(name, column, bad, f"does not read as {wanted}") from error
+            raise self._refused(name, column, bad, f"cannot be read as {wanted}") from error
 
 
 def plain_numbers(column: pa.Array) -> pa.Array:

@@ -49,7 +49,7 @@ from exactk.data.table import codes_of, flatten, is_list, is_number, is_plain, i
 _ENOUGH = 50  # rows of items met before, to believe that a column is constant within them
 _MOSTLY_DISTINCT = 0.5
 _CLICKS = (
-    "its name says clicks, but it is no flag: make it the reward, or 0 and 1, to learn from it; a feature if it was "
+    "its name says clicks, but it is not a flag: make it the reward, or 0 and 1, to learn from it; a feature if it was "
     "known before"
 )
 _ODD_LISTS = "its lists are not as long as the candidates'"
@@ -102,7 +102,7 @@ class Draft:
             "# " + "  ".join([*(cell.ljust(wide) for cell, wide in zip(line, widths, strict=False)), line[4]])
             for line in lines
         ]
-        head = "# A guess from the beginning of the log. Read it, mend it, build with --columns."
+        head = "# A guess from the beginning of the log. Read it, correct it, then build with --columns."
         return "\n".join([head, *table, "", self.columns.to_toml()])
 
 

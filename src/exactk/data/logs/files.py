@@ -93,7 +93,7 @@ def _file_pieces(path: Path, text: frozenset[str]) -> Iterator[pa.Table]:
             refuse_twins(names, str(path))
             yield with_partition(table, path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} does not read as {ending[1:]}: {_why(path, error)}") from error
+        raise DataError(f"{path} cannot be read as {ending[1:]}: {_why(path, error)}") from error
     if names is None:
         raise DataError(f"{path} holds no rows")
 
@@ -324,7 +324,7 @@ def arrow_table(frame: Any) -> pa.Table:
         return table
     except (pa.ArrowException, OverflowError, TypeError) as error:
         raise DataError(
-            f"the frame has a column of mixed types, or of one that Arrow lacks: {error}"
+            f"the frame has a column of mixed types, or of a type that Arrow lacks: {error}"
         ) from error
 
 

@@ -128,7 +128,7 @@ def write_frame(
         if not report.impressions:
             lost = (f"{reason} ({entry['rows']})" for reason, entry in report.dropped.items())
             raise DataError(
-                f"{report.source}: not one of {report.rows_read} rows could be used: "
+                f"{report.source}: none of {report.rows_read} rows could be used: "
                 f"{'; '.join(lost) or 'there are none'}"
             )
         for entity, source in ((chosen.entity("item"), beside.items), (chosen.entity("user"), beside.users)):
@@ -174,9 +174,7 @@ def _with_user(table: pa.Table, report: ReadReport) -> pa.Table:
     """A log need not say who asked."""
     if "user_id" in table.column_names:
         return table
-    report.note(
-        "a row without a user: no column says who asked, so nobody's taste is learned", None, len(table)
-    )
+    report.note("a row without a user: no column names one, so no user's taste is learned", None, len(table))
     return table.append_column("user_id", pa.array([NO_USER["string"]] * len(table), pa.string()))
 
 
@@ -188,7 +186,7 @@ def _sensible(piece: Piece, report: ReadReport, strict: bool) -> pa.Table:
         if strict:
             raise DataError(
                 f"{report.source}: row {row}, column '{problem.column}': {problem.value!r}: {problem.reason}; "
-                'mend it, or have such rows dropped (bad_rows="drop")'
+                'correct it, or leave such rows out (bad_rows="drop")'
             )
         keep[problem.row] = False
         report.drop(problem.reason, row, problem.column, problem.value, int(piece.counts[problem.row]))
@@ -201,5 +199,5 @@ def _refuse_lost(report: ReadReport) -> None:
         first = entry["examples"][0]
         raise DataError(
             f"{report.source}: row {first['row']}, column '{first['column']}': {first['value']!r}: {reason}; "
-            'mend it, or have such rows dropped (bad_rows="drop")'
+            'correct it, or leave such rows out (bad_rows="drop")'
         )

@@ -184,7 +184,7 @@ def _distinct(table: pa.Table, key: str, known: pa.Array, name: str, report: Rea
     first[_first_of_each(ids)] = True
     first &= ~np.asarray(pc.is_in(ids, value_set=known))
     for place in np.flatnonzero(~first).tolist():
-        report.note(f"{name}: an id stands in several rows, the first one kept", ids[place].as_py())
+        report.note(f"{name}: an id appears in several rows; the first one was kept", ids[place].as_py())
     return table.filter(pa.array(first))
 
 
@@ -219,7 +219,7 @@ def encoder_named(said: str) -> Encoder:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"encoders: {said!r} cannot be imported here: {error}") from error
     if not callable(found):
-        raise ConfigError(f"encoders: {said!r} is no function")
+        raise ConfigError(f"encoders: {said!r} is not a function")
     return found  # type: ignore[no-any-return]
 
 

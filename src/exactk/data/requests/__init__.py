@@ -227,7 +227,7 @@ class RequestTable(Sequence[Request]):
         order = np.lexsort((code, owner))
         twice = (np.diff(owner[order]) == 0) & (np.diff(code[order]) == 0)
         again = np.bincount(owner[order][1:][twice], minlength=len(self)) > 0
-        refuse(again, "a candidate stands there twice")
+        refuse(again, "a candidate appears twice")
         refuse(self.card_size < 1, "k must be at least 1")
         for place in np.flatnonzero(self.card_size > self.counts).tolist():
             size, count = self.card_size[place], self.counts[place]

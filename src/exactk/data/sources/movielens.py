@@ -56,7 +56,7 @@ def read_movielens(source: Path | str) -> Ratings:
     for marker, read in _READERS.items():
         if (folder / marker).is_file():
             return read(folder)
-    raise DataError(f"{folder} is no MovieLens folder: it has none of {', '.join(_READERS)}")
+    raise DataError(f"{folder} is not a MovieLens folder: it has none of {', '.join(_READERS)}")
 
 
 def fetch_movielens(name: str, cache: Path | str, home: str = HOME, progress: Progress | None = None) -> Path:
@@ -142,7 +142,7 @@ def _rating_columns(path: Path, delimiter: str, step: int = 1, skip: int = 0) ->
             pacsv.ConvertOptions(column_types=kinds, include_columns=list(kinds)),
         )
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path} does not read as ratings: {error}") from error
+        raise DataError(f"{path} cannot be read as ratings: {error}") from error
     for name in kinds:
         if table[name].null_count:
             line = int(np.argmax(table[name].is_null().to_numpy())) + skip + 1
@@ -157,7 +157,7 @@ def _movies(path: Path, movies: Sequence[tuple[str, str, Sequence[str]]]) -> pa.
     rows = []
     for number, (movie, full_title, listed) in enumerate(movies, 1):
         if not movie.isdigit():
-            raise DataError(f"{path}: line {number}: {movie!r} is no movie id")
+            raise DataError(f"{path}: line {number}: {movie!r} is not a movie id")
         dated = _YEAR.match(full_title)
         title, year = (dated[1], int(dated[2])) if dated else (full_title, None)
         genres = [genre for genre in listed if genre in known]

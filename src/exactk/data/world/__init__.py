@@ -76,10 +76,10 @@ class World:
 
     @classmethod
     def of(cls, dataset: Dataset) -> "World":
-        """The world a dataset was written by, rebuilt from what its meta.json records."""
+        """The world that wrote a dataset, rebuilt from its meta.json."""
         provenance = dataset.meta.provenance
         if provenance.get("source") != "world":
-            raise DataError(f"{dataset.path} was not written by a world: nobody knows its true values")
+            raise DataError(f"{dataset.path} is not a simulated world, so its true values are not known")
         if provenance.get("version") != VERSION:
             raise DataError(
                 f"{dataset.path} is of world recipe {provenance.get('version')}, this version knows recipe {VERSION}; "
@@ -211,7 +211,7 @@ def world(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Dataset:
-    """Build a world and its log, and open it; without `path`, in a temporary folder that goes with the dataset.
+    """Build a world and its log, and open it; without `path`, in a temporary folder that lives as long as the dataset.
 
     The settings are those of `WorldConfig`: users, items, impressions, k, n, strength, theme, ...
     """

@@ -175,7 +175,7 @@ class CompiledDecoder:
             b = int(np.flatnonzero(written.num_found == 0)[0])
             size, num = int(batch.card_size[b]), int(batch.present[b].sum())
             raise InfeasibleError(
-                f"request {b} of the batch has no valid card: no {size} of its {num} candidates may stand together"
+                f"request {b} of the batch has no valid card: no {size} of its {num} candidates may share a card"
             )
         return written.cards[:, 0]
 

@@ -145,7 +145,7 @@ class Distinct(FieldRule):
 
 @dataclass(frozen=True)
 class AtMost(FieldRule):
-    """At most `m` items with the same value of a field. A cap, not a pair rule (but for m = 1)."""
+    """At most `m` items with the same value of a field. It is a cap, not a rule on pairs, unless m is 1."""
 
     type = "at_most"
     field: str

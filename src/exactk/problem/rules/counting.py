@@ -144,7 +144,7 @@ class Count(MemberRule):
     def __post_init__(self) -> None:
         self._check_limits(("at_least", "at_most", "exactly"), whole=True, least=0)
         if self.exactly is not None and (self.at_least is not None or self.at_most is not None):
-            raise ConfigError('rule "count": exactly stands alone, without at_least and at_most')
+            raise ConfigError('rule "count": give either exactly, or at_least and at_most')
         self._check_order(*self._limits)
 
     @property

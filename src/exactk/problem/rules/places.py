@@ -113,7 +113,7 @@ class Slots(CardRule):
         """Refuse cards that these places do not fit."""
         places = [place for place, _ in (*self.where, *self.fixed)]
         if places and max(places) > card_size:
-            raise ConfigError(f'rule "{self.name}" speaks of place {max(places)} of a card of {card_size}')
+            raise ConfigError(f'rule "{self.name}" names place {max(places)}, but the card has {card_size}')
         if self.weights and len(self.weights) < card_size:
             raise ConfigError(
                 f'rule "{self.name}" has {len(self.weights)} weights for the {card_size} places of the card'

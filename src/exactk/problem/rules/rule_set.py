@@ -226,7 +226,7 @@ class Constraints:
         kept: list[Constraint] = []
         for number, rule in enumerate(listed):
             if not isinstance(rule, Constraint):
-                raise ConfigError(f"constraint {number} is no rule: {rule!r}")
+                raise ConfigError(f"constraint {number} is not a rule: {rule!r}")
             if rule not in kept:
                 kept.append(rule)
         return cls(tuple(kept))
@@ -353,7 +353,7 @@ class Constraints:
 
 
 def load_rules(path: str | os.PathLike[str]) -> Constraints:
-    """The rules in a .toml or .json file; every fault is named with the file."""
+    """The rules in a .toml or .json file; errors name the file."""
     file = Path(path)
     parse: Callable[[str], Any] = _format(file, tomllib.loads, json.loads)
     try:

@@ -85,7 +85,7 @@ class Where:
         tests = [name for name in ("equals", "one_of") if getattr(self, name) is not None]
         limits = [value for value in (self.at_least, self.at_most) if value is not None]
         if joints and (len(joints) > 1 or self.field or tests or limits):
-            raise ConfigError("where: all, any and not each stand alone")
+            raise ConfigError("where: give only one of all, any and not")
         name: Any = self.field
         if not joints and (not isinstance(name, str) or not name):
             raise ConfigError(f"where needs the name of a column in field, got {self.field!r}")

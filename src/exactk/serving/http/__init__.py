@@ -32,7 +32,7 @@ class ProblemBody(BaseModel):
     type: str = Field(examples=["urn:exactk:problem:infeasible"])
     title: str = Field(examples=["No valid card exists"])
     status: int = Field(examples=[409])
-    detail: str = Field(examples=["no card of 4: at most 3 of the 8 candidates may stand together"])
+    detail: str = Field(examples=["no card of 4: at most 3 of the 8 candidates may share a card"])
     blocking: list[str] | None = Field(
         None, description="Infeasible only: a minimal set of rules that together forbid every card."
     )

@@ -286,7 +286,7 @@ def _numbers(values: list[Any], left_out: Counter[str]) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         read = [float(value) if isinstance(value, int | float) else None for value in values]
         lost = sum(value is not None and one is None for value, one in zip(values, read, strict=True))
-        left_out["values that are no numbers, in columns of numbers"] += lost
+        left_out["values that are not numbers, in columns of numbers"] += lost
         return pa.array(read, pa.float64()).cast(pa.float32())
 
 
