@@ -26,11 +26,13 @@ from exactk import (
     Prefer,
     Rule,
     Slots,
+    TitleDistance,
     Total,
     Variety,
     Where,
 )
 from exactk.errors import OutOfTimeError
+from exactk.problem.deadline import Deadline
 from exactk.problem.given import GivenRequests
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.rules.explain import blocking_pieces, relax, why_not
@@ -162,6 +164,26 @@ def kept_at(rule: Any, items: list[dict[str, Any]]) -> int:
             return 1
         rule = Slots(where=inside, fixed=fixed, apart=rule.apart, rising=rule.rising, missing=rule.missing)
     return times_broken(rule, items)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [TitleDistance(0.5), Prefer(TitleDistance(0.5), worth=1), Slots(apart=TitleDistance(0.5))],
+    ids=lambda rule: rule.type,
+)
+def test_titles_are_read_by_the_clock_wherever_a_rule_on_them_stands(rule: Any) -> None:
+    items = {"item_id": np.arange(3)[None], "title": np.array([["red hat", "blue hat", "shoe"]], object)}
+    with pytest.raises(OutOfTimeError, match="the distances of the titles"):
+        Constraints.of(rule).requests(GivenRequests(items, 2), deadline=Deadline(0.0))
+
+
+def test_once_time_is_up_what_blocks_is_named_without_another_search(monkeypatch: Any) -> None:
+    rules = [Total("price", at_most=15), Count("hero", at_least=2), Prefer(Distinct("colour"), worth=1)]
+    sheet = RuleSheet.of(Constraints.of(rules), GivenRequests(columns(SHELF), 2))
+    monkeypatch.setattr("exactk.problem.rules.sheet.any_card", pytest.fail)
+    pieces, minimal = blocking_pieces(sheet, Deadline(0.0))
+    assert not minimal
+    assert set(pieces) == set(sheet.pieces())
 
 
 def test_no_function_is_asked_about_a_card_without_items() -> None:

@@ -115,6 +115,11 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, float | np.floating | np.datetime64) and bool(value != value)
 
 
+def is_plain(value: Any) -> bool:
+    """Whether a value can be held against others for being equal: no list, table, set or array."""
+    return not isinstance(value, list | dict | set | np.ndarray)
+
+
 def absent_values(values: np.ndarray) -> Mask:
     """True where a column holds no value."""
     kind = values.dtype.kind
@@ -172,23 +177,21 @@ class RuleColumn(NamedTuple):
         if values.dtype.kind in "iufMb":
             _, inverse = np.unique(values, return_inverse=True)
             return np.where(counted, inverse.reshape(values.shape), -1).astype(np.int32)
-        number: dict[Any, int] = {}
-        found = np.full(values.shape, -1, np.int32)
-        flat = found.reshape(-1)
+        read = zip(values.reshape(-1).tolist(), counted.reshape(-1).tolist(), strict=True)
+        flat = [value if counts else None for value, counts in read]
         try:
-            for place, (value, counts) in enumerate(
-                zip(values.reshape(-1).tolist(), counted.reshape(-1).tolist(), strict=True)
-            ):
-                if counts:
-                    flat[place] = number.setdefault(value, len(number))
+            number = {value: code for code, value in enumerate(dict.fromkeys(flat))}
         except TypeError:
-            b, position = divmod(place, values.shape[1])
+            b, position = next(
+                place for place in np.argwhere(counted).tolist() if not is_plain(values[*place])
+            )
             raise RequestError(
                 b,
                 f'rule "{self.rule}" compares values of "{self.field}", but {values[b, position]!r} (position '
                 f"{position}) is a {type(values[b, position]).__name__}; plain text or numbers are needed",
             ) from None
-        return found
+        codes = np.fromiter(map(number.__getitem__, flat), np.int32, len(flat))
+        return np.where(counted, codes.reshape(values.shape), -1).astype(np.int32)
 
     def texts(self, counted: Mask) -> list[list[str]]:
         """Lists of text; "" where not counted."""

@@ -17,6 +17,7 @@ from jaxtyping import Int32
 
 from exactk.errors import ConfigError, InputError
 from exactk.problem.brief import ENDLESS, Brief, blank, joined, preferred, sums
+from exactk.problem.deadline import Deadline
 from exactk.problem.graph import pairs_of
 from exactk.problem.rules.columns import (
     MISSING_CHOICES,
@@ -54,7 +55,7 @@ class CardRule(ValueRule):
         return said
 
     @abstractmethod
-    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes, deadline: Deadline) -> Brief:
         """What it demands, in arrays."""
 
     def _check_order(self, low: Any, high: Any) -> None:
@@ -156,7 +157,7 @@ class Count(MemberRule):
         """For example: at least 1 with on_sale."""
         return f"{_told(*self._limits)} with {self.where}"
 
-    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:  # noqa: ARG002
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes, deadline: Deadline) -> Brief:  # noqa: ARG002
         """One row of zeros and ones."""
         yes, lacking = self._members(self.where, columns, present)
         low, high = (None if limit is None else min(limit, NO_CARD) for limit in self._limits)
@@ -183,7 +184,7 @@ class Share(MemberRule):
         """For example: at least 0.25 of the card with on_sale."""
         return f"{_told(self.at_least, self.at_most)} of the card with {self.where}"
 
-    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes, deadline: Deadline) -> Brief:  # noqa: ARG002
         """One row; its bounds follow K, by decimal arithmetic."""
         yes, lacking = self._members(self.where, columns, present)
         low = [_part(self.at_least, int(K), ROUND_CEILING, -ENDLESS) for K in card_size]
@@ -228,7 +229,7 @@ class Total(CardRule):
         """The numbers, and what the condition reads."""
         return tuple(dict.fromkeys((self.field, *(self.where.fields if self.where is not None else ()))))
 
-    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes, deadline: Deadline) -> Brief:  # noqa: ARG002
         """One row of whole numbers."""
         yes, unknown = self._members(self.where, columns, present)
         column = RuleColumn.of(columns, self.field, self.name)
@@ -268,7 +269,7 @@ class Variety(CardRule):
         """For example: at least 3 different category."""
         return f"at least {self.at_least} different {self.field}"
 
-    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:  # noqa: ARG002
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes, deadline: Deadline) -> Brief:  # noqa: ARG002
         """One row of values as numbers."""
         column, lacking = self._values(columns, present)
         number = column.codes(present & ~lacking)
@@ -331,13 +332,13 @@ class Prefer(CardRule):
         """The rule inside, silent."""
         return replace(self, rule=self.rule.lenient())
 
-    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes, deadline: Deadline) -> Brief:
         """The rule's arrays, at a price."""
         B, N = present.shape
         rule = self.rule
         once = self.once or isinstance(rule, Total)
         if isinstance(rule, CardRule):
-            part = rule.brief(columns, present, card_size)
+            part = rule.brief(columns, present, card_size, deadline)
             return preferred(part, np.empty((B, 0, N, N), bool), self.worth, once)
         part, clash = blank(B, N), np.empty((B, 0, N, N), bool)
         groups = rule.groups(columns, present)
@@ -347,7 +348,7 @@ class Prefer(CardRule):
                 rule, m=2
             )  # the pairs of "at most 1" are its cap; left are those that lack a value
         if groups is None or rule.missing == "forbid":
-            clash = (~rule.allowed(columns, present) & pairs_of(present))[:, None]
+            clash = (~rule.allowed(columns, present, deadline) & pairs_of(present))[:, None]
         return preferred(part, clash, self.worth, once)
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float64
 
 from exactk.errors import ConfigError, InputError
 from exactk.problem.brief import Brief, blank, joined, sums
+from exactk.problem.deadline import Deadline
 from exactk.problem.rules.columns import (
     MISSING_CHOICES,
     CardSizes,
@@ -125,7 +126,7 @@ class Slots(CardRule):
                 f'rule "{self.name}": a card {kind}may have at most {most} places, got {card_size}'
             )
 
-    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief:
+    def brief(self, columns: Columns, present: Mask, card_size: CardSizes, deadline: Deadline) -> Brief:
         """Places, and a cap on what cannot stand apart otherwise."""
         B, N = present.shape
         S = int(card_size.max(initial=1))
@@ -137,7 +138,7 @@ class Slots(CardRule):
         weight = np.ones((B, S))
         given = self.weights[:S]
         weight[:, : len(given)] = given
-        follows = self._follows(columns, present)
+        follows = self._follows(columns, present, deadline)
         places = blank(B, N)._replace(
             eligible=eligible,
             slot_weight=weight,
@@ -172,13 +173,13 @@ class Slots(CardRule):
             score[held] = each[held][:, :S]
         return np.ascontiguousarray(score.transpose(0, 2, 1)), lacking
 
-    def _follows(self, columns: Columns, present: Mask) -> PairMask | None:
+    def _follows(self, columns: Columns, present: Mask, deadline: Deadline) -> PairMask | None:
         if not (self.apart or self.rising or self.falling):
             return None
         B, N = present.shape
         follows = np.ones((B, N, N), bool)
         for rule in self.apart:
-            follows &= rule.allowed(columns, present)
+            follows &= rule.allowed(columns, present, deadline)
         for field, sign in ((self.rising, 1), (self.falling, -1)):
             if field:
                 value, lacking = self._numbers(columns, present, field)

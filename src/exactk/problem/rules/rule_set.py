@@ -104,8 +104,14 @@ class Constraint(ABC):
         B, N = present.shape
         return np.ones((B, N, N), bool)
 
-    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief | None:  # noqa: ARG002
-        """What the rule demands of whole cards, if anything."""
+    def brief(
+        self,
+        columns: Columns,  # noqa: ARG002
+        present: Mask,  # noqa: ARG002
+        card_size: CardSizes,  # noqa: ARG002
+        deadline: Deadline,  # noqa: ARG002
+    ) -> Brief | None:
+        """What the rule demands of whole cards, if anything; it looks at the clock as `allowed` does."""
         return None
 
     def check_size(self, card_size: int) -> None:  # noqa: B027 - most rules take any
@@ -282,7 +288,9 @@ class Constraints:
         cap = np.array([most for _, most in capping], np.int32)
         return np.ascontiguousarray(group.transpose(1, 0, 2)), np.tile(cap, (B, 1))
 
-    def brief(self, columns: Columns, present: Mask, card_size: CardSizes) -> Brief | None:
+    def brief(
+        self, columns: Columns, present: Mask, card_size: CardSizes, deadline: Deadline = ENDLESS
+    ) -> Brief | None:
         """What the rules demand of whole cards; None where they speak of pairs and caps alone."""
         if not self.speak_of_cards:
             return None
@@ -292,7 +300,7 @@ class Constraints:
                     rule.check_size(size)
                 except ConfigError as error:
                     raise RequestError(b, str(error)) from None
-        parts = [rule.brief(columns, present, card_size) for rule in self.rules]
+        parts = [rule.brief(columns, present, card_size, deadline) for rule in self.rules]
         return joined([part for part in parts if part is not None])
 
     @property
@@ -323,7 +331,7 @@ class Constraints:
         pinned, barred = wished_positions(asked)
         present = present & ~barred
         group, cap = self.caps(columns, present)
-        brief = self.brief(columns, present, card_size)
+        brief = self.brief(columns, present, card_size, deadline)
         graph = self.graph(columns, present, deadline)
         keys = np.where(present, tie_keys(columns["item_id"]), 0) if asked.ties_by_id else None
         return Requests(graph, present, card_size, pinned, group, cap, brief, keys)

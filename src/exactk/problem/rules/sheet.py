@@ -21,6 +21,7 @@ from exactk.problem.exact.cliques import Ranking, any_card, best_n
 from exactk.problem.given import GivenRequests, wished_positions
 from exactk.problem.graph import Requests, pairs_of
 from exactk.problem.rules.columns import Columns
+from exactk.problem.rules.counting import Prefer
 from exactk.problem.rules.pairs import Rule
 from exactk.problem.rules.places import Slots
 from exactk.problem.rules.rule_set import Constraint, Constraints
@@ -100,7 +101,7 @@ class RuleSheet:
             tie_key=tie_keys(columns["item_id"][0]) if asked.ties_by_id else None,
         )
         for r in range(R):
-            sheet._brief(r, sheet.card_size)  # so that what cannot be read is met here
+            sheet._brief(r, sheet.card_size, deadline)  # so that what cannot be read is met here
         return sheet
 
     def pieces(self) -> tuple[Demand, ...]:
@@ -148,13 +149,16 @@ class RuleSheet:
     def feasible(self, demands: Collection[Demand], deadline: Deadline = ENDLESS) -> bool | None:
         """Whether a card meets these demands; None where the deadline came before that was proven.
 
-        Without its size a card of any size will do, but for one without items.
+        Without its size a card of any size will do, but for one without items. Preferences demand nothing.
         """
+        demands = [d for d in demands if d.kind != "rule" or not isinstance(self.rules[d.at], Prefer)]
         rules = [self.rules[piece.at] for piece in demands if piece.kind == "rule"]
         sizes = [self.card_size] if Demand("size") in demands else self._sizes(rules, demands)
         asked = CardRules(Constraints(tuple(rules)).whole, self.columns)
         answer: bool | None = False
         for size in sizes:
+            if deadline.passed:
+                return None
             found = self._has_card(self.requests(demands, size), asked, deadline)
             if found:
                 return True
@@ -182,14 +186,14 @@ class RuleSheet:
         answer = any_card(requests, deadline)
         return bool(answer.found[0]) if answer.proven[0] else None
 
-    def _brief(self, r: int, size: int) -> Brief | None:
+    def _brief(self, r: int, size: int, deadline: Deadline = ENDLESS) -> Brief | None:
         """What a rule demands of a card of this size, worked out once."""
         rule = self.lenient[r]
         if rule.speaks_of_pairs:
             return None
         if (rule, size) not in self.briefs:
             sizes = np.array([size], np.int32)
-            self.briefs[rule, size] = rule.brief(self.columns, self.present[None], sizes)
+            self.briefs[rule, size] = rule.brief(self.columns, self.present[None], sizes, deadline)
         return self.briefs[rule, size]
 
     @property

@@ -20,6 +20,7 @@ from exactk.problem.rules.columns import (
     RuleColumn,
     as_written,
     is_finite_number,
+    is_plain,
     nearest,
     shown,
 )
@@ -216,7 +217,7 @@ class Where:
         if wanted and not any_is(str, wanted) and any_is(str, values[asked].tolist()):
             raise ConfigError(f'rule "{rule}": "{self.field}" holds texts, {wanted[0]!r} is a number')
         return np.array(
-            [[_hashable(value) and value in known for value in row] for row in values.tolist()], bool
+            [[is_plain(value) and value in known for value in row] for row in values.tolist()], bool
         ).reshape(values.shape)
 
     def _within(self, column: RuleColumn, asked: Mask) -> Mask:
@@ -245,7 +246,7 @@ def _flags(column: RuleColumn, asked: Mask) -> Mask:
     for b, n in np.argwhere(asked).tolist():
         value = values[b, n]
         plain = value.item() if isinstance(value, np.generic) else value
-        if isinstance(plain, str) or not _hashable(plain) or plain not in (0, 1):
+        if isinstance(plain, str) or not is_plain(plain) or plain not in (0, 1):
             raise RequestError(
                 b,
                 f'rule "{column.rule}" reads "{column.field}" as true or false, but {column.label(b, n)} has '
@@ -265,10 +266,6 @@ def _text(value: Any) -> str:
     return (
         value if isinstance(value, str) else value.isoformat() if hasattr(value, "isoformat") else str(value)
     )
-
-
-def _hashable(value: Any) -> bool:
-    return not isinstance(value, list | dict | set | np.ndarray)
 
 
 def _plain(value: Any, name: str) -> Any:
