@@ -84,7 +84,7 @@ class Recommender:
             for listener in listeners:
                 listening.callback(listener.close)
             run = phases.Run(place, resume, listeners)
-            trained = phases.train(self.config, train, valid, vocabulary, card_figures, run)
+            trained = phases.train(self.config, train, valid, vocabulary, metrics.card_figures, run)
         return self._with(
             model_folder.TrainedModel(
                 config=self.config,
@@ -269,7 +269,7 @@ class Recommender:
         view = test.solvable(self.fitted.vocabulary)
         for number, batch in enumerate(view.batches(self.fitted.vocabulary, batch_size)):
             decision = self.decide(batch)
-            figures = card_figures(decision.cards, batch)
+            figures = metrics.card_figures(decision.cards, batch)
             figures["value"] = self.fitted.calibration(decision.logit)
             figures["valid"] = metrics.valid_cards(batch.requests(), decision.cards).astype(float)
             if judge is not None:
@@ -354,20 +354,6 @@ def _check_requests(requests: Any) -> None:
             "requests must be a list of exactk.Request (of mappings: Request.from_dict), or a frame, "
             f"got {requests!r:.80}"
         )
-
-
-def card_figures(cards: Int[np.ndarray, "B K"], batch: Batch) -> dict[str, np.ndarray]:
-    """The rewards and the clicked item on the card, the overlap with the logged card, and the whole of it; NaN where
-    unknown.
-    """
-    if batch.card is None or batch.clicked_position is None or batch.clicked is None:
-        return {}
-    rewards = {} if batch.reward is None else {"rewards": metrics.rewards_on_card(cards, batch.reward)}
-    return rewards | {
-        "precision": metrics.clicked_item_on_card(cards, batch.clicks, batch.clicked_position),
-        "hit_ratio": metrics.overlap(cards, batch.card, batch.clicked),
-        "whole_card": metrics.whole_card(cards, batch.card, batch.clicked),
-    }
 
 
 def _counts_after(train: Dataset, valid: Dataset | None) -> RollingCounts | None:

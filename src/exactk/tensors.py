@@ -120,6 +120,11 @@ def rows_of(values: Tensor, at: Tensor) -> Tensor:
     return values[request, at]
 
 
+def off_diagonal(size: int, device: torch.device) -> Bool[Tensor, "N N"]:
+    """True for every two different places."""
+    return ~torch.eye(size, dtype=torch.bool, device=device)
+
+
 def arrays_of(module: nn.Module) -> dict[str, np.ndarray]:
     """A network's weights by name, as arrays: on the CPU the very same memory."""
     return {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}

@@ -24,7 +24,7 @@ from torch import Generator, Tensor
 from exactk.errors import ConfigError, InputError
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.optimiser import fit_settings
-from exactk.learning.progress import Figures
+from exactk.learning.progress import Figures, Listener
 from exactk.learning.rlfd import estimated_rewards, policy_step
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
@@ -159,7 +159,7 @@ def train(packed_file: Path, out: Path, overrides: list[str]) -> None:
         policy.guide.freeze()
     task = phase_2(policy, value, config, parts[0], parts[1])
     settings = fit_settings(config.training, config.training, device.type)
-    history = fit(task, settings, None, False, [_Told()])
+    history = fit(task, settings, None, False, [_Printed()])
     best = {name: tensor.cpu().numpy() for name, tensor in policy.state_dict().items()}
     note = json.dumps({"config": config.to_dict(), "history": history})
     np.savez_compressed(out, note=np.array(note), **best)
@@ -194,20 +194,14 @@ def phase_2(policy: Policy, value: PairValue, config: Config, shown: Packed, hel
     return Task("policy", policy, batches, num_batches, loss, validate, "reward", higher_is_better=True)
 
 
-class _Told:
+class _Printed(Listener):
     """Figures on stdout as JSON, validations only."""
-
-    def begin(self, task: str, step: int) -> None:
-        """Nothing to open."""
 
     def hear(self, figures: Figures) -> None:
         """One line."""
         if figures.get("event") == "valid":
             sys.stdout.write(json.dumps(figures) + "\n")
             sys.stdout.flush()
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 def unpack(model: Path, trained: Path, out: Path) -> None:

@@ -72,13 +72,6 @@ def test_the_order_of_a_card_never_matters(seed: int) -> None:
     np.testing.assert_allclose(metrics.diversity(shuffled, distance), metrics.diversity(CARDS, distance))
 
 
-def test_share_of_the_optimum_is_a_ratio_of_sums_and_regret_its_absolute_side() -> None:
-    value, optimum = np.array([0.1, 0.6]), np.array([0.2, 0.6])
-    assert metrics.share_of_optimum(value, optimum) == pytest.approx(0.875)
-    np.testing.assert_allclose(metrics.regret(value, optimum), [0.1, 0.0])
-    assert np.isnan(metrics.share_of_optimum(np.zeros(1), np.zeros(1)))
-
-
 @st.composite
 def requests_and_cards(draw: st.DrawFn) -> tuple[Requests, np.ndarray]:
     """Random small requests, and cards now and then valid, repeated, padded, absent or out of range."""

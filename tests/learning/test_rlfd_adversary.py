@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from exactk.errors import ConfigError
 from exactk.learning.fit import Step, Task, fit
 from exactk.learning.optimiser import FitSettings
-from exactk.learning.rlfd import Adversaries, discriminator_loss, policy_step, told_apart
+from exactk.learning.rlfd import Adversaries, adversarial_loss, discriminator_loss, policy_step
 from exactk.models.pairvalue import PairValue
 from exactk.models.policy import Policy
 from exactk.settings.config import Config, InputSizes, PairValueConfig, PolicyConfig, TrainingConfig
@@ -80,7 +80,7 @@ def test_the_discriminator_learns_to_tell_the_logged_card_from_others() -> None:
     others = torch.tensor([[[3, 4, 5], [0, 4, 5]], [[0, 1, 2], [3, 1, 2]]])
 
     def loss(_: TensorBatch, __: float, ___: Generator) -> Step:
-        return Step(told_apart(pair.discriminator, batch, others), {})
+        return Step(adversarial_loss(pair.discriminator, batch, others), {})
 
     task = Task("told", pair.discriminator, lambda _, start: iter([batch][start:]), 1, loss)
     fit(task, FitSettings(epochs=200, learning_rate=0.02))

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from exactk.models.gattn import EncodedRequests, Encoder, Pointer, SelfAttention, State, additive
+from exactk.models.gattn import (
+    EncodedRequests,
+    Encoder,
+    Pointer,
+    PointerSteps,
+    SelfAttention,
+    State,
+    additive,
+)
 from exactk.search.decoding import take_rows
 from exactk.settings.config import PolicyConfig
 
@@ -157,49 +165,50 @@ def decoded_by_formula(pointer: Pointer, nodes: Array, card: list[int]) -> list[
 
 
 def test_the_decoder_is_the_papers_formula() -> None:
-    pointer, encoded = made(2)
+    steps = PointerSteps(*made(2))
     cards = torch.tensor([[[0, 3, 1]], [[2, 4, 0]], [[1, 0, 4]]])
-    scores = pointer.replay(encoded, cards)
+    scores = steps.replay(cards)
     for b in range(3):
-        expected = decoded_by_formula(pointer, encoded.nodes[b].numpy().astype(float), cards[b, 0].tolist())
+        nodes = steps.encoded.nodes[b].numpy().astype(float)
+        expected = decoded_by_formula(steps.pointer, nodes, cards[b, 0].tolist())
         assert np.allclose(scores[b, 0].detach().numpy(), np.array(expected), atol=1e-5)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_replay_is_step_after_step(layers: int) -> None:
-    pointer, encoded = made(layers)
+    steps = PointerSteps(*made(layers))
     cards = torch.tensor([[[0, 3, 1], [4, 2, 0]], [[2, 4, 0], [1, 3, 0]], [[1, 0, 4], [0, 1, 4]]])
-    replayed = pointer.replay(encoded, cards)
-    state = pointer.start(encoded, 2)
+    replayed = steps.replay(cards)
+    state = steps.start(2)
     for t in range(3):
-        assert torch.allclose(pointer.step(encoded, state), replayed[:, :, t], atol=1e-5)
-        state = pointer.advance(encoded, state, cards[:, :, t])
+        assert torch.allclose(steps.step(state), replayed[:, :, t], atol=1e-5)
+        state = steps.advance(state, cards[:, :, t])
 
 
 def test_a_card_of_one_is_replayed_from_the_start() -> None:
-    pointer, encoded = made(2)
-    replayed = pointer.replay(encoded, torch.tensor([[[0], [3]]] * 3))
+    steps = PointerSteps(*made(2))
+    replayed = steps.replay(torch.tensor([[[0], [3]]] * 3))
     assert replayed.shape == (3, 2, 1, 5)
-    assert torch.allclose(replayed[:, :, 0], pointer.step(encoded, pointer.start(encoded, 2)), atol=1e-6)
+    assert torch.allclose(replayed[:, :, 0], steps.step(steps.start(2)), atol=1e-6)
 
 
 def test_the_first_state_is_the_same_for_every_row() -> None:
-    pointer, encoded = made(2)
-    state = pointer.start(encoded, 4)
+    steps = PointerSteps(*made(2))
+    state = steps.start(4)
     assert state.hidden.shape == (3, 4, 2, 6)
     assert state.hidden.eq(state.hidden[:1, :1]).all()
     zero = np.zeros(6)
-    first, _ = lstm(weights_of(pointer), 0, zero, zero, zero)
+    first, _ = lstm(weights_of(steps.pointer), 0, zero, zero, zero)
     assert np.allclose(state.hidden[0, 0, 0].detach().numpy(), first, atol=1e-6)
 
 
 def test_rows_can_be_re_parented_by_indexing() -> None:
-    pointer, encoded = made(2)
-    state = pointer.advance(encoded, pointer.start(encoded, 2), torch.tensor([[0, 1], [2, 3], [4, 0]]))
+    steps = PointerSteps(*made(2))
+    state = steps.advance(steps.start(2), torch.tensor([[0, 1], [2, 3], [4, 0]]))
     swapped = take_rows(state, torch.tensor([[1, 0, 1]] * 3))
     assert isinstance(swapped, State)
-    scores = pointer.step(encoded, state)
-    assert torch.allclose(pointer.step(encoded, swapped), scores[:, [1, 0, 1]], atol=1e-6)
+    scores = steps.step(state)
+    assert torch.allclose(steps.step(swapped), scores[:, [1, 0, 1]], atol=1e-6)
 
 
 def test_the_glimpse_does_not_see_absent_nodes() -> None:
@@ -207,5 +216,7 @@ def test_the_glimpse_does_not_see_absent_nodes() -> None:
     nodes = torch.randn(2, 5, 6)
     present = torch.tensor([[True, True, True, False, False]] * 2)
     cards = torch.tensor([[[0, 2]], [[1, 0]]])
-    padded = pointer.replay(pointer.encode(nodes, present), cards)[..., :3]
-    assert torch.allclose(padded, pointer.replay(pointer.encode(nodes[:, :3], None), cards), atol=1e-5)
+    padded = PointerSteps(pointer, pointer.encode(nodes, present)).replay(cards)[..., :3]
+    assert torch.allclose(
+        padded, PointerSteps(pointer, pointer.encode(nodes[:, :3], None)).replay(cards), atol=1e-5
+    )

@@ -11,6 +11,7 @@ from exactk.engine.shapes import MOST_PAIRS
 from exactk.errors import ConfigError
 from exactk.learning.onnx import CardGraph
 from exactk.learning.phases import compiled_decoder
+from exactk.models.gattn import PointerSteps
 from exactk.models.policy import Affinity
 from exactk.search.decoding import beam
 from exactk.search.feasible import Feasible
@@ -140,8 +141,8 @@ def test_a_policy_adds_its_affinity_to_the_scores_of_every_step() -> None:
     policy = made_policy(0, PolicyConfig(affinity=4), BIG)
     assert policy.affinity is not None
     cards = torch.tensor([[[0, 3, 5]]]).expand(5, 1, 3)
-    with_it = policy.pointer.replay(policy.encode(batch), cards)
-    without = policy.pointer.replay(policy.encode(batch)._replace(affinity=None), cards)
+    with_it = PointerSteps(policy.pointer, policy.encode(batch)).replay(cards)
+    without = PointerSteps(policy.pointer, policy.encode(batch)._replace(affinity=None)).replay(cards)
     added = policy.affinity(batch)[:, None, None].expand_as(without)
     torch.testing.assert_close(with_it - without, added, atol=1e-5, rtol=0)
     assert added.abs().max() > 0

@@ -88,13 +88,15 @@ class Scores:
     ms_alone: float  # a request by itself, median
 
 
+PER_REQUEST = ("cards", "precision", "hit_ratio", "whole_card", "valid", "diversity", "value")
+
+
 def judged(way: CardPicker, test: Logs, truth: TrueValues | None) -> Scores:
     """Ask for a card for every solvable test request, and score it."""
     parts: list[dict[str, np.ndarray]] = []
     shown, available = [], []
-    seconds: list[float] = []  # a card, batch by batch
+    seconds, alone = list[float](), list[float]()  # a card: batch by batch, and by itself
     row = 0
-    alone: list[float] = []
     for batch in test.view.batches(test.vocabulary, BATCH):
         rows = np.arange(row, row + len(batch))
         row += len(batch)
@@ -137,25 +139,17 @@ def _timed_alone(way: CardPicker, batch: Batch, b: int) -> float:
 
 def _scored(batch: Batch, cards: Int[np.ndarray, "B K"], value: np.ndarray | None) -> dict[str, np.ndarray]:
     """Every per-request figure of one batch."""
-    nothing = np.full(len(cards), np.nan)
-    precision = metrics.clicked_item_on_card(cards, batch.clicks, batch.clicked_position)
-    hit_ratio = whole = nothing
-    if batch.card is not None and batch.clicked is not None:
-        hit_ratio = metrics.overlap(cards, batch.card, batch.clicked)
-        whole = metrics.whole_card(cards, batch.card, batch.clicked)
-    diversity = nothing
+    found = metrics.card_figures(cards, batch) | {
+        "cards": cards,
+        "valid": metrics.valid_cards(batch.requests(), cards).astype(np.float64),
+    }
     if batch.item_features is not None:
         distance = metrics.cosine_distance(batch.item_features.astype(np.float64))
-        diversity = metrics.diversity(cards, distance)
-    return {
-        "cards": cards,
-        "precision": precision,
-        "hit_ratio": hit_ratio,
-        "whole_card": whole,
-        "valid": metrics.valid_cards(batch.requests(), cards).astype(np.float64),
-        "diversity": diversity,
-        "value": nothing if value is None else value,
-    }
+        found["diversity"] = metrics.diversity(cards, distance)
+    if value is not None:
+        found["value"] = value
+    nothing = np.full(len(cards), np.nan)
+    return {name: found.get(name, nothing) for name in PER_REQUEST}
 
 
 def write_result(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

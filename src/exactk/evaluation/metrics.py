@@ -9,7 +9,22 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from exactk.errors import InputError
+from exactk.problem.batch import Batch
 from exactk.problem.graph import Requests, is_valid_card
+
+
+def card_figures(cards: Int[np.ndarray, "B K"], batch: Batch) -> dict[str, np.ndarray]:
+    """The rewards and the clicked item on the card, the overlap with the logged card, and the whole of it; NaN where
+    unknown.
+    """
+    if batch.card is None or batch.clicked_position is None or batch.clicked is None:
+        return {}
+    rewards = {} if batch.reward is None else {"rewards": rewards_on_card(cards, batch.reward)}
+    return rewards | {
+        "precision": clicked_item_on_card(cards, batch.clicks, batch.clicked_position),
+        "hit_ratio": overlap(cards, batch.card, batch.clicked),
+        "whole_card": whole_card(cards, batch.card, batch.clicked),
+    }
 
 
 def found_click(
@@ -72,21 +87,6 @@ def overlap(
     shared = ((cards[:, :, None] == true_cards[:, None, :]) & (cards[:, :, None] >= 0)).any(1).sum(1)
     known = true_size > 0 if relevant is None else (true_size > 0) & relevant
     return np.where(known, shared / np.maximum(true_size, 1), np.nan)
-
-
-def regret(value: Float[np.ndarray, "B"], optimum: Float[np.ndarray, "B"]) -> Float[np.ndarray, "B"]:
-    """How much of the best possible value was left on the table: never negative for a valid card."""
-    return np.asarray(optimum - value)
-
-
-def share_of_optimum(value: Float[np.ndarray, "B"], optimum: Float[np.ndarray, "B"]) -> float:
-    """Total value over total optimum: the share of the clicks the best cards would have had.
-
-    A ratio of sums: values 0.1 and 0.6 of optima 0.2 and 0.6 make 0.7 / 0.8 = 0.875, not (0.5 + 1) / 2.
-    """
-    known = ~np.isnan(value) & ~np.isnan(optimum)
-    total = optimum[known].sum()
-    return float(value[known].sum() / total) if total > 0 else float("nan")
 
 
 def valid_cards(requests: Requests, cards: Int[np.ndarray, "B K"]) -> Bool[np.ndarray, "B"]:

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from exactk.errors import InputError
 from exactk.evaluation.significance import Interval, bootstrap_interval
+from exactk.rivals.contract import marked
 
 # Both limits are set by `trust.offpolicy_check`: with laxer ones, logs that happen to lack their rare heavy weights
 # pass, and their estimates are biased low (100 samples, no limit on the mean: IPS covered the truth in 70% of logs).
@@ -173,7 +174,7 @@ def pseudo_inverse_weights(
     interactions it estimates the best additive account of them, which is why it is always named apart.
     """
     N = pair_inclusion.shape[1]
-    aim, shown = _indicator(target, N), _indicator(logged, N)
+    aim, shown = marked(target, N), marked(logged, N)
     inverse = np.linalg.pinv(pair_inclusion, hermitian=True)
     return np.asarray(np.einsum("bi,bij,bj->b", aim, inverse, shown))
 
@@ -193,14 +194,6 @@ def estimate_value(
     if opinions is not None:
         estimates.append(doubly_robust(weights, reward, opinions, by))
     return {estimate.estimator: estimate for estimate in estimates}
-
-
-def _indicator(cards: Int[np.ndarray, "B K"], num_candidates: int) -> Float[np.ndarray, "B N"]:
-    """1 at the positions of a card, 0 elsewhere."""
-    inside = np.zeros((len(cards), num_candidates))
-    rows = np.broadcast_to(np.arange(len(cards))[:, None], cards.shape)
-    inside[rows[cards >= 0], cards[cards >= 0]] = 1.0
-    return inside
 
 
 def stacked(cards: list[Int[np.ndarray, "_ _"]]) -> Int[np.ndarray, "R K"]:

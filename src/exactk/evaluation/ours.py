@@ -9,10 +9,10 @@ import math
 from typing import Any
 
 from exactk.engine.decide import Decider, decider_of
+from exactk.evaluation.metrics import card_figures
 from exactk.learning import phases
 from exactk.learning.phases import compiled_decoder, compiled_search
 from exactk.models.pairvalue import PairValue
-from exactk.recommender import card_figures as card_figures
 from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, tuned
 from exactk.rivals.training import settings_for
 from exactk.settings.config import CardValueConfig, Config, PairValueConfig, RewardConfig

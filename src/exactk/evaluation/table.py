@@ -191,7 +191,7 @@ def compared(
     rivals = [entry.way for entry in present if entry.kind == "rival"]
     strongest = max(rivals, key=lambda way: metrics.mean(averages[way]), default=None)
     tests = {
-        way: _against(averages[way], averages[strongest], logged.user, np.random.default_rng(SEED))
+        way: _against(averages[way], averages[strongest], logged.user)
         for way in averages
         if strongest is not None and way != strongest
     }
@@ -202,9 +202,13 @@ def compared(
         row = _row(entry, logged, optimum, (models or {}).get(entry.way))
         p_adjusted = float(adjusted[entry.way]) if entry.way in adjusted else None
         rows.append(replace(row, difference=difference, p_value=p_value, p_adjusted=p_adjusted))
-    rows.sort(key=lambda row: -_sortable(getattr(row, headline)))
+
+    def best_first(row: Row) -> float:
+        interval: Interval | None = getattr(row, headline)
+        return np.inf if interval is None or np.isnan(interval.estimate) else -interval.estimate
+
     return Comparison(
-        rows=tuple(rows),
+        rows=tuple(sorted(rows, key=best_first)),
         skipped={entry.way: entry.reason for entry in entries if not entry.scores},
         headline=headline,
         strongest_rival=strongest,
@@ -240,12 +244,10 @@ def _headline(entries: Sequence[Entry], optimum: np.ndarray | None) -> str:
 
 
 def _against(
-    ours: Float[np.ndarray, "R"],
-    theirs: Float[np.ndarray, "R"],
-    user: Int[np.ndarray, "R"],
-    rng: np.random.Generator,
+    ours: Float[np.ndarray, "R"], theirs: Float[np.ndarray, "R"], user: Int[np.ndarray, "R"]
 ) -> tuple[Interval, float]:
     """The paired difference with its interval, and the p-value of no difference."""
+    rng = np.random.default_rng(SEED)
     return bootstrap_interval(ours - theirs, rng, groups=user), paired_permutation(ours, theirs, rng, user)
 
 
@@ -257,20 +259,24 @@ def _row(
     value = entry.mean("value")
     diversity = metrics.mean(entry.mean("diversity"))
     estimates = logged.estimates(entry.scores[0].cards, rng, opinions)
-    known = optimum is not None
+
+    def interval(
+        values: Float[np.ndarray, "R"], over: Float[np.ndarray, "R"] | None = None
+    ) -> Interval | None:
+        unknown = np.isnan(values).all()
+        return None if unknown else bootstrap_interval(values, rng, over=over, groups=logged.user)
+
     return Row(
         method=entry.method,
         way=entry.way,
         kind=entry.kind,
-        precision=_interval(entry.mean("precision"), logged.user, rng),
-        hit_ratio=_interval(entry.mean("hit_ratio"), logged.user, rng),
-        whole_card=_interval(entry.mean("whole_card"), logged.user, rng),
+        precision=interval(entry.mean("precision")),
+        hit_ratio=interval(entry.mean("hit_ratio")),
+        whole_card=interval(entry.mean("whole_card")),
         weighed=_weighed(entry.mean("precision"), logged.examined),
-        value=_interval(value, logged.user, rng) if known else None,
-        share_of_optimum=None
-        if optimum is None
-        else bootstrap_interval(value, rng, over=optimum, groups=logged.user),
-        regret=None if optimum is None else metrics.mean(metrics.regret(value, optimum)),
+        value=None if optimum is None else interval(value),
+        share_of_optimum=None if optimum is None else interval(value, optimum),
+        regret=None if optimum is None else metrics.mean(optimum - value),
         estimates=estimates,
         valid_rate=metrics.mean(entry.mean("valid")),
         diversity=None if np.isnan(diversity) else diversity,
@@ -288,13 +294,3 @@ def _weighed(precision: Float[np.ndarray, "R"], examined: Float[np.ndarray, "R"]
     known = ~np.isnan(precision) & ~np.isnan(examined)
     share = weighed_hits(precision[known], examined[known])[0]
     return None if np.isnan(share) else share
-
-
-def _interval(
-    values: Float[np.ndarray, "R"], user: Int[np.ndarray, "R"], rng: np.random.Generator
-) -> Interval | None:
-    return None if np.isnan(values).all() else bootstrap_interval(values, rng, groups=user)
-
-
-def _sortable(interval: Interval | None) -> float:
-    return -np.inf if interval is None or np.isnan(interval.estimate) else interval.estimate

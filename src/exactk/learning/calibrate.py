@@ -106,10 +106,10 @@ def training_faults(history: Sequence[Figures], num_valid: int, share_clicked: f
         if not _better_than_chance(auc, num_valid, share_clicked)
     ]
     for task in dict.fromkeys(figures["task"] for figures in history):
-        told = [f["loss"] for f in history if f["task"] == task and f["event"] == "train"]
-        if told and _never_moved(told):
+        losses = [f["loss"] for f in history if f["task"] == task and f["event"] == "train"]
+        if losses and _never_moved(losses):
             faults.append(
-                f"the loss of the {task} was {told[0]:.4f} from the first step to the last: the log does not "
+                f"the loss of the {task} was {losses[0]:.4f} from the first step to the last: the log does not "
                 "hold what it is trained on (clicks that differ, a clicked item where training.target=clicked)"
             )
     return faults

@@ -134,12 +134,8 @@ class _Run:
         self.loss: Callable[[TensorBatch, float, Generator], Step] = task.loss
         self.recorder: Recorder | None = None
         sparse = any(getattr(part, "sparse", False) for part in task.module.modules())
-        if (
-            task.recordable is not None
-            and not sparse
-            and self.device.type == "cuda"
-            and self.ranks.world == 1
-        ):
+        alone_on_gpu = self.device.type == "cuda" and self.ranks.world == 1
+        if task.recordable is not None and not sparse and alone_on_gpu:
             self.recorder = Recorder(task.loss, task.recordable, self.optimiser.parameters, self.generator)
         self.epoch = self.batch = self.step = 0
         self.total_steps = settings.epochs * task.batches_per_epoch
@@ -193,12 +189,12 @@ class _Run:
 
     def report_training(self) -> None:
         """Mean figures since the last report."""
-        means = mean_over_ranks(torch.stack([value.double() for value in self.sums.values()]))
-        means_by_name = dict(zip(self.sums, (means / self.counted).tolist(), strict=True))
+        totals = mean_over_ranks(torch.stack([value.double() for value in self.sums.values()]))
+        means = dict(zip(self.sums, (totals / self.counted).tolist(), strict=True))
         self.sums, self.counted = {}, 0
-        self.refuse_not_a_number(torch.tensor(means_by_name["loss"]))
+        self.refuse_not_a_number(torch.tensor(means["loss"]))
         rate = self.stopwatch.read() * self.ranks.world
-        self.tell({"event": "train", **means_by_name, "samples_per_second": round(rate, 1)})
+        self.report({"event": "train", **means, "samples_per_second": round(rate, 1)})
 
     def validation_due(self) -> bool:
         return self.task.validate is not None and (self.done or self.batch == 0)
@@ -217,20 +213,15 @@ class _Run:
         else:
             self.stale += 1
         self.done = self.done or (0 < self.settings.patience <= self.stale)
-        self.tell({"event": "valid", **figures, "best": self.stale == 0})
+        self.report({"event": "valid", **figures, "best": self.stale == 0})
         self.stopwatch.read()
 
-    def tell(self, figures: Figures) -> None:
-        event = {
-            "task": self.task.name,
-            "step": self.step,
-            "steps": self.total_steps,
-            "epoch": self.epoch,
-            **figures,
-        }
-        self.history.append(event)
+    def report(self, figures: Figures) -> None:
+        """Into the history, and to whoever listens."""
+        place = {"task": self.task.name, "step": self.step, "steps": self.total_steps, "epoch": self.epoch}
+        self.history.append({**place, **figures})
         for listener in self.listeners:
-            listener.hear(event)
+            listener.hear(self.history[-1])
 
     def keep_best_weights(self) -> None:
         """Leave the module with the weights validation chose, ready for use."""
@@ -249,7 +240,7 @@ class _Run:
             if t is not None and not torch.isfinite(t.coalesce().values() if t.is_sparse else t).all()
         ]
         found = (
-            f"not finite: {', '.join(crooked[:3])}" if crooked else "weights and gradients are still finite"
+            f"not finite: {', '.join(crooked[:3])}" if crooked else "weights and gradients are finite still"
         )
         raise DivergedError(
             f"{self.task.name} training: loss is {float(loss)} at step {self.step} (epoch {self.epoch}, batch "

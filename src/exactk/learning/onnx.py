@@ -100,7 +100,7 @@ class CardGraph(nn.Module):
         """`width` likeliest expansions, distinct sets first, then further orders; beside them parents and places."""
         neighbours = beams.open.float() @ graph.float()  # B W N
         allowed = beams.open & (neighbours >= self.card_size - t - 1)
-        scores = self.policy.pointer.step(encoded, state)
+        scores = self.policy.pointer.point(encoded, state.hidden[:, :, -1])
         worth = beams.total.unsqueeze(2) + log_probabilities(scores, allowed)  # B W N
         again = torch.full_like(worth, -torch.inf)
         places = torch.arange(worth.shape[2], device=worth.device)

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from exactk.atomic import write_text
 from exactk.errors import MissingExtraError
@@ -30,8 +30,7 @@ LABELS = {
 SHOWN = ("loss", "reward", *LABELS)
 
 
-@runtime_checkable
-class Listener(Protocol):
+class Listener:
     """Someone who hears figures, in order, and at last that there will be no more."""
 
     def begin(self, task: str, step: int) -> None:
@@ -44,7 +43,7 @@ class Listener(Protocol):
         """No more reports of this run."""
 
 
-class MetricsFile:
+class MetricsFile(Listener):
     """metrics.jsonl: one JSON object a line. A task that resumes from a checkpoint first cuts what came after it."""
 
     def __init__(self, path: Path) -> None:
@@ -53,16 +52,11 @@ class MetricsFile:
 
     def begin(self, task: str, step: int) -> None:
         kept = [line for line in self._lines() if line["task"] != task or line["step"] <= step]
-        write_text(
-            self._path, "".join(as_line(figures) for figures in kept if step or figures["task"] != task)
-        )
+        write_text(self._path, "".join(as_line(line) for line in kept if step or line["task"] != task))
 
     def hear(self, figures: Figures) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(as_line(figures))
-
-    def close(self) -> None:
-        pass
 
     def _lines(self) -> list[Figures]:
         """What is there already; a line cut in half by a kill is left out."""
@@ -73,7 +67,7 @@ class MetricsFile:
         return found
 
 
-class ProgressBar:
+class ProgressBar(Listener):
     """One line per task: steps done, the latest figures, samples a second, time left."""
 
     def __init__(self) -> None:
@@ -93,18 +87,15 @@ class ProgressBar:
             self._rows[task] = self._bar.add_task(task, total=None, completed=step, figures="")
 
     def hear(self, figures: Figures) -> None:
-        task = figures["task"]
-        latest = self._latest.setdefault(task, {})
+        row, latest = self._rows[figures["task"]], self._latest.setdefault(figures["task"], {})
         latest.update(figures)
-        self._bar.update(
-            self._rows[task], completed=figures["step"], total=figures["steps"], figures=summary(latest)
-        )
+        self._bar.update(row, completed=figures["step"], total=figures["steps"], figures=summary(latest))
 
     def close(self) -> None:
         self._bar.stop()
 
 
-class TensorBoard:
+class TensorBoard(Listener):
     """Scalars under task/event/figure, in the run's folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -114,9 +105,6 @@ class TensorBoard:
 
         self._writer = SummaryWriter(str(folder))
 
-    def begin(self, task: str, step: int) -> None:
-        pass
-
     def hear(self, figures: Figures) -> None:
         for name, value in numbers(figures).items():
             self._writer.add_scalar(f"{figures['task']}/{figures['event']}/{name}", value, figures["step"])
@@ -125,7 +113,7 @@ class TensorBoard:
         self._writer.close()
 
 
-class MLflow:
+class MLflow(Listener):
     """Metrics named task.event.figure in one MLflow run; where they go is MLflow's own setting."""
 
     def __init__(self, name: str) -> None:
@@ -136,13 +124,9 @@ class MLflow:
         self._mlflow = mlflow
         self._run = mlflow.start_run(run_name=name)
 
-    def begin(self, task: str, step: int) -> None:
-        pass
-
     def hear(self, figures: Figures) -> None:
-        named = {
-            f"{figures['task']}.{figures['event']}.{name}": value for name, value in numbers(figures).items()
-        }
+        kind = f"{figures['task']}.{figures['event']}"
+        named = {f"{kind}.{name}": value for name, value in numbers(figures).items()}
         self._mlflow.log_metrics(named, step=figures["step"], run_id=self._run.info.run_id)
 
     def close(self) -> None:

@@ -46,10 +46,9 @@ def advantages(rewards: Float[Tensor, "B S"], baseline: Baseline) -> Float[Tenso
     """
     if baseline == "none":
         return rewards
-    num_samples = rewards.shape[1]
-    if num_samples < 2:
+    if rewards.shape[1] < 2:
         raise ValueError("leaving one out needs at least two samples per request")
-    others = (rewards.sum(dim=1, keepdim=True) - rewards) / (num_samples - 1)
+    others = (rewards.sum(dim=1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
     return rewards - others
 
 
@@ -97,17 +96,15 @@ def policy_step(
         taught = losses.reinforce_loss if paths.target is None else group_loss
         by = paths.advantage if paths.target is None else paths.target
         assert by is not None
-        A = by.shape[1]
-        tempered = Distributions(
-            log_probabilities(scores[:, -A:], paths.allowed[:, -A:], config.temperature),
-            paths.allowed[:, -A:],
-        )
-        log_prob = log_prob_of(paths.cards[:, -A:], tempered)
+        last = slice(-by.shape[1], None)
+        allowed = paths.allowed[:, last]
+        tempered = log_probabilities(scores[:, last], allowed, config.temperature)
+        log_prob = log_prob_of(paths.cards[:, last], Distributions(tempered, allowed))
         loss = loss + (1.0 - config.alpha) * taught(log_prob, by).mean()
         figures["reward"] = paths.reward.mean()
     if config.adversarial and reward is not None and paths.drawn is not None:
-        told = told_apart(reward, batch, paths.drawn)
-        loss, figures["discriminator_loss"] = loss + told, told.detach()
+        paid = adversarial_loss(reward, batch, paths.drawn)
+        loss, figures["discriminator_loss"] = loss + paid, paid.detach()
     return Step(loss, figures)
 
 
@@ -268,7 +265,9 @@ def discriminator_loss(
     return losses.mean_over((real + fake).sum(0), clicked)
 
 
-def told_apart(discriminator: Ensemble, batch: TensorBatch, own: Int[Tensor, "B S K"]) -> Float[Tensor, ""]:
+def adversarial_loss(
+    discriminator: Ensemble, batch: TensorBatch, own: Int[Tensor, "B S K"]
+) -> Float[Tensor, ""]:
     """What the discriminator pays for one batch: the demonstration of each request against the policy's samples."""
     assert batch.card is not None
     clicked = torch.ones_like(batch.user, dtype=torch.bool) if batch.clicked is None else batch.clicked

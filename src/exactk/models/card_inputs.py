@@ -16,7 +16,7 @@ from exactk.engine.shapes import CardReads, widths_of
 from exactk.errors import InputError
 from exactk.models.inputs import hidden
 from exactk.settings.config import InputSizes
-from exactk.tensors import TensorBatch, rows_of
+from exactk.tensors import TensorBatch, off_diagonal, rows_of
 
 
 class EncodedNumbers(NamedTuple):
@@ -63,8 +63,7 @@ class Numbers(nn.Module):
             return EncodedNumbers(torch.cat(parts, -1), level, torch.zeros_like(level))
         assert present is not None
         known = known & present.unsqueeze(-1)
-        count = known.sum(1, keepdim=True).clamp(min=1)
-        centred = (level - (level * known).sum(1, keepdim=True) / count) * known
+        centred = (level - _mean(level, known, (1,))) * known
         rank = ranks_within(values, known)
         return EncodedNumbers(torch.cat([*parts, 2 * centred, rank], -1), level, rank)
 
@@ -174,15 +173,12 @@ class CardInputs(nn.Module):
                 self.score_mean.copy_(known.mean())
                 self.score_deviation.copy_(known.std() + 1e-6)
         if self.sizes.pair_features:
-            pairs = torch.cat(
-                [
-                    _given(b.pair_features, "pair features", self.sizes.pair_features)[_two(b.present)]
-                    for b in batches
-                ]
-            )
-            known, count = ~pairs.isnan(), (~pairs.isnan()).sum(0).clamp(min=1)
-            mean = pairs.nan_to_num().sum(0) / count
-            square = ((pairs.nan_to_num() - mean) * known).square().sum(0) / count
+            P = self.sizes.pair_features
+            held = [_given(b.pair_features, "pair features", P)[two_of(b.present)] for b in batches]
+            pairs, known = torch.cat(held).nan_to_num(), ~torch.cat(held).isnan()
+            count = known.sum(0).clamp(min=1)
+            mean = pairs.sum(0) / count
+            square = ((pairs - mean) * known).square().sum(0) / count
             self.pair_mean.copy_(mean)
             self.pair_deviation.copy_(square.sqrt() + 1e-6)
 
@@ -248,16 +244,14 @@ class CardInputs(nn.Module):
         self, batch: TensorBatch, numbers: EncodedNumbers, codes: Tensor, at: Tensor | None
     ) -> tuple[Float[Tensor, "B T P"], Float[Tensor, "B N A"]]:
         """Pairs i < j, and for each candidate the mean and the best of its pairs where these are context, too."""
-        N, P = batch.item.shape[1], self.sizes.pair_features
-        level, rank, present = (
-            numbers.level[..., : self.reads.gaps],
-            numbers.rank[..., : self.reads.gaps],
-            batch.present,
-        )
+        N, P, present = batch.item.shape[1], self.sizes.pair_features, batch.present
+        level, rank = (values[..., : self.reads.gaps] for values in (numbers.level, numbers.rank))
         own, of_pairs = [], level.new_zeros(*batch.item.shape, 0)
         if P:
             given = _given(batch.pair_features, "pair features", P)
-            z, known = self._standardised(given, _two(present))
+            known = ~given.isnan() & two_of(present).unsqueeze(-1)
+            z = (given.nan_to_num() - self.pair_mean) / self.pair_deviation
+            z = z.clamp(-LARGEST, LARGEST) * known
             if self.reads.context_of_pairs:
                 of_pairs = _of_pairs(z, known)
             mean = _mean(z, known, (1, 2))
@@ -273,11 +267,6 @@ class CardInputs(nn.Module):
         parts += [2 * (level[:, i] - level[:, j]).abs(), (rank[:, i] - rank[:, j]).abs()]
         parts.append(((codes[:, i] == codes[:, j]) & (codes[:, i] > 0)).to(level.dtype))
         return torch.cat(parts, -1) * (present[:, i] & present[:, j]).unsqueeze(-1), of_pairs
-
-    def _standardised(self, given: Tensor, two: Tensor) -> tuple[Tensor, Tensor]:
-        known = ~given.isnan() & two.unsqueeze(-1)
-        z = ((given.nan_to_num() - self.pair_mean) / self.pair_deviation).clamp(-LARGEST, LARGEST)
-        return z * known, known
 
 
 def _among(pairs: Shaped[Tensor, "B N N P"], at: Int[Tensor, "B R"]) -> Shaped[Tensor, "B R R P"]:
@@ -299,10 +288,9 @@ def _mean(values: Tensor, known: Tensor, over: tuple[int, ...]) -> Tensor:
     return (values * known).sum(over, keepdim=True) / known.sum(over, keepdim=True).clamp(min=1)
 
 
-def _two(present: Bool[Tensor, "B N"]) -> Bool[Tensor, "B N N"]:
+def two_of(present: Bool[Tensor, "B N"]) -> Bool[Tensor, "B N N"]:
     """Which places hold two candidates."""
-    others = ~torch.eye(present.shape[1], dtype=torch.bool, device=present.device)
-    return present.unsqueeze(2) & present.unsqueeze(1) & others
+    return present.unsqueeze(2) & present.unsqueeze(1) & off_diagonal(present.shape[1], present.device)
 
 
 def _given(values: Tensor | None, name: str, size: int | None = None) -> Tensor:

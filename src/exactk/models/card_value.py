@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from exactk.engine.shapes import CardReads
-from exactk.models.card_inputs import CardInputs, Categories, ListInputs
+from exactk.models.card_inputs import CardInputs, Categories, ListInputs, two_of
 from exactk.models.inputs import hidden
 from exactk.models.pairvalue import PairMember, SearchableValue, Values
 from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig
@@ -231,9 +231,7 @@ class CardValue(SearchableValue):
         for member in self.members:
             assert isinstance(member, CardMember)
             bias, node, pair = member.values(batch, listed, at)
-            two = listed.present.unsqueeze(2) & listed.present.unsqueeze(1)
-            others = ~torch.eye(node.shape[1], dtype=torch.bool, device=node.device)
-            found.append(Values(bias, node, (pair + pair.transpose(1, 2)) / 2 * (two & others)))
+            found.append(Values(bias, node, (pair + pair.transpose(1, 2)) / 2 * two_of(listed.present)))
         return found
 
     def values(self, batch: TensorBatch) -> Values:

@@ -130,37 +130,6 @@ class Pointer(nn.Module):
         glimpse_keys, pointer_keys = (2 * self.keys(nodes)).chunk(2, -1)
         return EncodedRequests(nodes, glimpse_keys, pointer_keys, present)
 
-    def start(self, encoded: EncodedRequests, num_rows: int) -> State:
-        """d_1 = g(0, 0) (eq. 11), the same for every request and row."""
-        nodes = encoded.nodes
-        B, _, D = nodes.shape
-        zero = nodes.new_zeros(1, 1, self.num_layers, D)
-        state = self._advance(nodes.new_zeros(1, 1, D), State(zero, zero))
-        return State(*(part.expand(B, num_rows, -1, -1) for part in state))
-
-    def advance(self, encoded: EncodedRequests, state: State, position: Int[Tensor, "B S"]) -> State:
-        """d_t = g(d_t-1, a_t-1) with a the chosen node's embedding (eq. 11)."""
-        return self._advance(rows_of(encoded.nodes, position), state)
-
-    def step(self, encoded: EncodedRequests, state: State) -> Float[Tensor, "B S N"]:
-        return self.point(encoded, state.hidden[:, :, -1])
-
-    def replay(self, encoded: EncodedRequests, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
-        """The scores before each choice of given cards: K steps of the recurrence, then all pointers at once."""
-        B, S, K = cards.shape
-        N, D = encoded.nodes.shape[1:]
-        chosen = nodes_at(encoded.nodes, cards[:, :, :-1])  # B S K-1 D; of a finished card (-1) any will do
-        inputs = nn.functional.pad(chosen, (0, 0, 1, 0))  # B S K D, the first is 0
-        outputs, _ = self.recurrent(inputs.view(B * S, K, D))
-        outputs = outputs.reshape(B, S, K, D)
-        if S == 1:
-            return self.point(encoded, outputs.squeeze(1)).unsqueeze(1)
-        # Before the first choice all rows are one: scored once, then spread.
-        rows = torch.cat([outputs[:, 0, :1], outputs[:, :, 1:].flatten(1, 2)], 1)  # B 1+S*(K-1) D
-        scores = self.point(encoded, rows)
-        first, later = scores[:, :1].unsqueeze(1), scores[:, 1:].reshape(B, S, K - 1, N)
-        return torch.cat([first.expand(B, S, 1, N), later], 2)
-
     def point(self, encoded: EncodedRequests, decoded: Float[Tensor, "B R D"]) -> Float[Tensor, "B R N"]:
         """Glimpse c_t and \\hat d_t = [d_t; c_t] (eq. 12), then the pointer's u_tj (eq. 13), unmasked."""
         glimpse = additive(self.glimpse_query(decoded), encoded.glimpse_keys, self.glimpse_vector)  # B R N
@@ -171,7 +140,8 @@ class Pointer(nn.Module):
         scores = additive(query, encoded.pointer_keys, self.pointer_vector)
         return scores if encoded.affinity is None else scores + encoded.affinity.unsqueeze(1)
 
-    def _advance(self, inputs: Float[Tensor, "B S D"], state: State) -> State:
+    def advance(self, inputs: Float[Tensor, "B S D"], state: State) -> State:
+        """d_t = g(d_t-1, a_t-1) (eq. 11) of embeddings, one layer's cell after the other."""
         B, S, L, D = state.hidden.shape
         below = inputs.reshape(B * S, D)
         before, kept = (part.reshape(B * S, L, D).unbind(1) for part in state)
@@ -191,16 +161,37 @@ class PointerSteps:
     encoded: EncodedRequests
 
     def start(self, num_rows: int) -> State:
-        return self.pointer.start(self.encoded, num_rows)
+        """d_1 = g(0, 0) (eq. 11), the same for every request and row."""
+        nodes = self.encoded.nodes
+        B, _, D = nodes.shape
+        zero = nodes.new_zeros(1, 1, self.pointer.num_layers, D)
+        state = self.pointer.advance(nodes.new_zeros(1, 1, D), State(zero, zero))
+        return State(*(part.expand(B, num_rows, -1, -1) for part in state))
 
     def step(self, state: State) -> Float[Tensor, "B S N"]:
-        return self.pointer.step(self.encoded, state)
+        return self.pointer.point(self.encoded, state.hidden[:, :, -1])
 
     def advance(self, state: State, position: Int[Tensor, "B S"]) -> State:
-        return self.pointer.advance(self.encoded, state, position)
+        """d_t of the embedding of the node chosen."""
+        return self.pointer.advance(rows_of(self.encoded.nodes, position), state)
 
     def replay(self, cards: Int[Tensor, "B S K"]) -> Float[Tensor, "B S K N"]:
-        return self.pointer.replay(self.encoded, cards)
+        """The scores before each choice of given cards: K steps of the recurrence, then all pointers at once."""
+        B, S, K = cards.shape
+        N, D = self.encoded.nodes.shape[1:]
+        chosen = nodes_at(
+            self.encoded.nodes, cards[:, :, :-1]
+        )  # B S K-1 D; of a finished card (-1) any will do
+        inputs = nn.functional.pad(chosen, (0, 0, 1, 0))  # B S K D, the first is 0
+        outputs, _ = self.pointer.recurrent(inputs.view(B * S, K, D))
+        outputs = outputs.reshape(B, S, K, D)
+        if S == 1:
+            return self.pointer.point(self.encoded, outputs.squeeze(1)).unsqueeze(1)
+        # Before the first choice all rows are one: scored once, then spread.
+        rows = torch.cat([outputs[:, 0, :1], outputs[:, :, 1:].flatten(1, 2)], 1)  # B 1+S*(K-1) D
+        scores = self.pointer.point(self.encoded, rows)
+        first, later = scores[:, :1].unsqueeze(1), scores[:, 1:].reshape(B, S, K - 1, N)
+        return torch.cat([first.expand(B, S, 1, N), later], 2)
 
 
 def nodes_at(nodes: Float[Tensor, "B N D"], at: Int[Tensor, "B S k"]) -> Float[Tensor, "B S k D"]:

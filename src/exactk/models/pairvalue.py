@@ -20,7 +20,7 @@ from exactk.engine.shapes import SHARING_PACE
 from exactk.models.inputs import Vectors, initialise
 from exactk.search.maximise import ExactCards, exact
 from exactk.settings.config import InputSizes, PairValueConfig
-from exactk.tensors import TensorBatch, rows_of
+from exactk.tensors import TensorBatch, off_diagonal, rows_of
 
 
 class Values(NamedTuple):
@@ -232,8 +232,7 @@ class PairMember(nn.Module):
             node, kinds, places = (rows_of(part, at) for part in (node, kinds, places))
         on_cards = ValueTerms(node.view(B, S, K), kinds.view(B, S, K, -1), places.view(B, S, K, -1), minding)
         real = cards >= 0
-        others = ~torch.eye(K, dtype=torch.bool, device=cards.device)
-        pairs = self.pairs(on_cards) * (others & real.unsqueeze(-2))  # B S K K
+        pairs = self.pairs(on_cards) * (off_diagonal(K, cards.device) & real.unsqueeze(-2))  # B S K K
         return (on_cards.node + pairs.sum(-1) / 2) * real
 
     def values(self, batch: TensorBatch) -> Values:
@@ -241,11 +240,11 @@ class PairMember(nn.Module):
         user = self.vectors.user(batch)
         terms = self.terms(self.vectors.item(batch), user)
         pair = self.pairs(terms)  # B N N
-        others = ~torch.eye(pair.shape[1], dtype=torch.bool, device=pair.device)
-        # Symmetric to the last bit, which a product of matrices is not.
-        return Values(
-            self.user_bias(user).squeeze(-1), terms.node, (pair + pair.transpose(1, 2)) / 2 * others
-        )
+        pair = (
+            pair + pair.transpose(1, 2)
+        ) / 2  # symmetric to the last bit, which a product of matrices is not
+        others = off_diagonal(pair.shape[1], pair.device)
+        return Values(self.user_bias(user).squeeze(-1), terms.node, pair * others)
 
 
 class PairValue(SearchableValue):

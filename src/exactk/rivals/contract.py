@@ -111,23 +111,25 @@ class Logs:
         """1 for each candidate that the request says was liked."""
         if self.liked == "list" and batch.clicks is not None:
             return (batch.clicks > 0).astype(np.float32)
-        marks = np.zeros(batch.item.shape, np.float32)
         if self.liked == "card" and batch.card is not None:
             assert batch.clicked is not None
-            at = np.where(batch.clicked[:, None], batch.card, -1)
-        elif batch.clicked_position is not None:
-            at = batch.clicked_position[:, None]
-        else:
-            return marks
-        rows = np.broadcast_to(np.arange(len(at))[:, None], at.shape)
-        marks[rows[at >= 0], at[at >= 0]] = 1.0
-        return marks
+            return marked(np.where(batch.clicked[:, None], batch.card, -1), batch.item.shape[1])
+        if batch.clicked_position is not None:
+            return marked(batch.clicked_position[:, None], batch.item.shape[1])
+        return np.zeros(batch.item.shape, np.float32)
 
     def solvable_batches(self, batch_size: int) -> Iterator[Batch]:
         """Batches in file order, without the requests for which no valid card exists."""
         for batch in self.batches(batch_size):
             kept = solvable(batch)
             yield batch if kept.all() else batch.rows(kept)
+
+
+def marked(cards: Int[np.ndarray, "B K"], num_candidates: int) -> Float32[np.ndarray, "B N"]:
+    """1 at the positions of each card, 0 elsewhere."""
+    marks = np.zeros((len(cards), num_candidates + 1), np.float32)
+    np.put_along_axis(marks, cards, 1.0, axis=1)  # -1 lands in the spare column
+    return marks[:, :-1]
 
 
 def solvable(batch: Batch) -> Bool[np.ndarray, "B"]:

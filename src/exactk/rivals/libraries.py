@@ -17,7 +17,7 @@ from torch import Tensor
 
 from exactk.errors import MissingExtraError
 from exactk.problem.batch import Batch
-from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, tuned
+from exactk.rivals.contract import Budget, Logs, Setting, TrainedMethod, marked, tuned
 from exactk.rivals.counting import ItemCounts
 from exactk.rivals.selection import Greedy, Judge, by_weight
 from exactk.tensors import TensorBatch
@@ -79,13 +79,8 @@ class TreeRows:
             assert batch.clicks is not None
             fold = where[done : done + len(batch)] % FOLDS if own_fold else None
             done += len(batch)
-            counted = batch.present.copy()
-            if among == "shown":
-                card = batch.card
-                counted[:] = False
-                rows = np.broadcast_to(np.arange(len(card))[:, None], card.shape)
-                counted[rows[card >= 0], card[card >= 0]] = True
-            counted &= batch.clicks.any(axis=1, keepdims=True)
+            counted = marked(batch.card, batch.item.shape[1]) > 0 if among == "shown" else batch.present
+            counted = counted & batch.clicks.any(axis=1, keepdims=True)
             features.append(described(batch, counts, fold)[counted])
             label.append(batch.clicks[counted])
             sizes = counted.sum(1)
@@ -173,13 +168,8 @@ def click_matrix(train: Logs) -> Any:
 def fit_implicit_als(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
     """Alternating least squares on the clicks (Hu, Koren and Volinsky 2008)."""
     settings = [
-        {"factors": factors, "regularization": regularization, "alpha": alpha}
-        for factors, regularization, alpha in [
-            (32, 1.0, 5.0),
-            (16, 10.0, 5.0),
-            (64, 0.1, 1.0),
-            (32, 10.0, 20.0),
-        ]
+        {"factors": factors, "regularization": ridge, "alpha": alpha}
+        for factors, ridge, alpha in [(32, 1.0, 5.0), (16, 10.0, 5.0), (64, 0.1, 1.0), (32, 10.0, 20.0)]
     ]
 
     def model(setting: Setting) -> Any:

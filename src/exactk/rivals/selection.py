@@ -20,7 +20,7 @@ from exactk.rivals.contract import Budget, CardPicker, Logs, Setting, tuned
 from exactk.search.decoding import Steps, greedy, greedy_by_weight
 from exactk.search.feasible import Feasible
 from exactk.search.maximise import exact
-from exactk.tensors import TensorBatch, rows_of
+from exactk.tensors import TensorBatch, off_diagonal, rows_of
 
 EXHAUSTED = 1e-10  # a residual below this is rounding: the kernel has no more independent directions
 
@@ -29,8 +29,7 @@ def similarity_of(vectors: Float[Tensor, "B N F"]) -> Float[Tensor, "B N N"]:
     """Cosine between every two candidates; a zero vector is like nothing but itself."""
     unit = torch.nn.functional.normalize(vectors.double(), dim=-1)
     likeness = unit @ unit.transpose(1, 2)
-    diagonal = torch.eye(likeness.shape[1], dtype=torch.bool, device=likeness.device)
-    return likeness.masked_fill(diagonal, 1.0)
+    return likeness.masked_fill(~off_diagonal(likeness.shape[1], likeness.device), 1.0)
 
 
 def unit_range(scores: Float[Tensor, "B N"], present: Bool[Tensor, "B N"]) -> Float[Tensor, "B N"]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from exactk.errors import InfeasibleError
 from exactk.problem.graph import Requests
-from exactk.tensors import Facts, TensorBatch, rows_of
+from exactk.tensors import Facts, TensorBatch, off_diagonal, rows_of
 
 
 def cheap_bounds(
@@ -47,13 +47,9 @@ def ask_engine(
 
     request, row = (index.cpu().numpy() for index in rows.nonzero(as_tuple=True))
     sets = chosen[rows].cpu().numpy()
-    keys = np.concatenate(
-        [request[:, None].astype(np.int64).view(np.uint8), np.packbits(sets, axis=1)], axis=1
-    )
+    keys = np.column_stack([request, np.packbits(sets, axis=1)])
     _, first, copies = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    b = request[first]
-    asked = requests.rows(b)
-    answers = cliques.completable(asked, sets[first])[copies.reshape(-1)]
+    answers = cliques.completable(requests.rows(request[first]), sets[first])[copies.reshape(-1)]
     result = np.zeros(chosen.shape, bool)
     result[request, row] = answers
     return torch.from_numpy(result).to(chosen.device)
@@ -99,7 +95,7 @@ class Feasible:
     @classmethod
     def of(cls, batch: TensorBatch) -> Feasible:
         """Read the rules of a batch once."""
-        others = ~torch.eye(batch.present.shape[1], dtype=torch.bool, device=batch.present.device)
+        others = off_diagonal(batch.present.shape[1], batch.present.device)
         graph = batch.graph & others
         open_ = batch.present
         strangers = (open_.unsqueeze(1) & others & ~graph).sum(-1) * open_  # B N
@@ -186,9 +182,8 @@ class Feasible:
     def _completable(self, prefix: Prefix) -> Bool[Tensor, "B S N"]:
         """Open positions after which a valid card can still be completed."""
         candidates = prefix.open
-        needed = (self.batch.card_size - prefix.cards.shape[2] - 1)[
-            :, None, None
-        ]  # more choices after this one
+        after_this = self.batch.card_size - prefix.cards.shape[2] - 1  # more choices
+        needed = after_this[:, None, None]
         possible, sure = cheap_bounds(prefix.open, self._graph_as_numbers, needed)
         if self.batch.cap.shape[1]:
             sure = needed <= 0  # the bound counts cliques, not caps
@@ -239,12 +234,8 @@ class Feasible:
 
 def same_group(batch: TensorBatch) -> Bool[Tensor, "B C N N"]:
     """Pairs that a cap counts together (a counted position with itself, too)."""
-    counted = (batch.group >= 0) & batch.present.unsqueeze(1)
-    return (
-        (batch.group.unsqueeze(-1) == batch.group.unsqueeze(-2))
-        & counted.unsqueeze(-1)
-        & counted.unsqueeze(-2)
-    )
+    group = batch.group.masked_fill(~batch.present.unsqueeze(1), -1)
+    return (group.unsqueeze(-1) == group.unsqueeze(-2)) & (group >= 0).unsqueeze(-1)
 
 
 def mark(cards: Int[Tensor, "B S t"], num_positions: int) -> Bool[Tensor, "B S N"]:

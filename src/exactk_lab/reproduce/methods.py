@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from exactk.evaluation.ours import card_figures
+from exactk.evaluation.metrics import card_figures
 from exactk.learning import phases
 from exactk.learning.phases import compiled_decoder, compiled_search
 from exactk.models.pairvalue import PairValue
