@@ -127,7 +127,7 @@ def story_of(folder: Path, say: Callable[[str], None], impressions: int = 60_000
     say(f"building a world of {impressions:,} logged cards")
     data = _world(folder / "world", impressions)
     train, valid, test = data.split()
-    test = test.take(np.linspace(0, len(test) - 1, min(TEST_REQUESTS, len(test))).astype(np.int64))
+    test = test.spread(TEST_REQUESTS)
     truth = TrueValues.of(test)
     assert truth is not None
     places = np.arange(len(test))

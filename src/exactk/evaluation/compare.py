@@ -199,9 +199,7 @@ def _place(name: str) -> str:
 
 def _thinned(view: Dataset, most: int) -> Dataset:
     """At most so many rows, spread evenly over the view, in its order."""
-    if len(view) <= most:
-        return view
-    return view.take(np.linspace(0, len(view) - 1, most).astype(np.int64))
+    return view.spread(most)
 
 
 def _own_rules(view: Dataset) -> dict[str, Any] | None:
@@ -287,18 +285,13 @@ def _opinions(
     except InputError as error:
         say(f"no doubly robust estimates: {error}")
         return {}
-    rows = supported[0].scores[0].request
-    batch_of = test_logs.view.take(rows)
+    judged_rows = test_logs.view.take(supported[0].scores[0].request)
 
+    @torch.no_grad()
     def opinion(cards: np.ndarray) -> np.ndarray:
-        heard = []
-        for first in range(0, len(rows), 1024):
-            places = np.arange(first, min(first + 1024, len(rows)))
-            batch = TensorBatch.of(batch_of.batch(test_logs.vocabulary, places))
-            with torch.no_grad():
-                logits = network(batch, torch.from_numpy(cards[places]).unsqueeze(1)).squeeze(1)
-            heard.append(logits.double().sigmoid().numpy())
-        return np.concatenate(heard)
+        batches = map(TensorBatch.of, judged_rows.batches(test_logs.vocabulary, 1024))
+        parts = zip(batches, torch.from_numpy(cards).unsqueeze(1).split(1024), strict=True)  # type: ignore[no-untyped-call]
+        return torch.cat([network(*part).squeeze(1) for part in parts]).double().sigmoid().numpy()
 
     shown = opinion(logged.card)
     return {entry.way: offpolicy.Opinions(shown, opinion(entry.scores[0].cards)) for entry in supported}

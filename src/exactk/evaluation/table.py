@@ -136,6 +136,11 @@ class Comparison:
     facts: Mapping[str, Any]
     seeds: tuple[int, ...]
 
+    @property
+    def served(self) -> list[Row]:
+        """The rows that somebody could serve: no probe."""
+        return [row for row in self.rows if row.kind != "probe"]
+
     def row(self, way: str) -> Row:
         """One way's line."""
         return next(row for row in self.rows if row.way == way)

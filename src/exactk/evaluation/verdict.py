@@ -23,7 +23,7 @@ def verdict(found: Comparison) -> list[str]:
     if not found.rows:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in found.skipped.items())
         return [f"No method finished, so there is nothing to compare ({reasons})."]
-    if all(row.kind == "probe" for row in found.rows):
+    if not found.served:
         return ["Only a probe was judged, and a probe cannot be served: there is nothing to compare."]
     said = [_caution(found.facts)] if found.facts.get("quick") else []
     said.append(_winner(found))
@@ -64,8 +64,7 @@ def _caution(facts: Mapping[str, Any]) -> str:
 
 
 def _winner(found: Comparison) -> str:
-    served = [row for row in found.rows if row.kind != "probe"]
-    best, name = served[0], HEADLINES[found.headline]
+    best, name = found.served[0], HEADLINES[found.headline]
     text = f"Highest {name}: {best.way}, {_shown(found.headline_of(best))}"
     if best.share_of_optimum is not None:
         text += f", {best.share_of_optimum.estimate:.1%} of the optimum"
@@ -81,8 +80,7 @@ def _winner(found: Comparison) -> str:
 def _ours(found: Comparison) -> list[str]:
     """Each of our methods that does not win, and how it stands to the strongest rival."""
     said = []
-    served = [row for row in found.rows if row.kind != "probe"]
-    for row in served[1:]:
+    for row in found.served[1:]:
         if row.kind not in ("ours", "yours") or row.difference is None or row.p_value is None:
             continue
         side = "above" if row.difference.estimate > 0 else "below"
@@ -94,7 +92,7 @@ def _ours(found: Comparison) -> list[str]:
 
 def _simple(found: Comparison) -> list[str]:
     """Where counting does as well as learning, nobody should train anything."""
-    best = next(row for row in found.rows if row.kind != "probe")
+    best = found.served[0]
     counted = next((row for row in found.rows if row.way.startswith("popularity")), None)
     if counted is None or counted is best:
         return []
@@ -110,9 +108,10 @@ def _alike(found: Comparison) -> list[str]:
     said = []
     for methods in found.facts.get("same_cards", ()):
         others = [name for name in methods if name != "random"]
-        told = "; nothing they read tells these candidates apart" if len(others) < len(methods) else ""
-        named = f"{', '.join(others)} and random" if told else ", ".join(methods)
-        said.append(f"The same cards in every request: {named}{told}.")
+        blind = len(others) < len(methods)
+        named = f"{', '.join(others)} and random" if blind else ", ".join(methods)
+        why = "; nothing they read tells these candidates apart" * blind
+        said.append(f"The same cards in every request: {named}{why}.")
     if any(row.method == "logged-policy" and row.kind == "probe" for row in found.rows):
         said.append(
             "The logged policy showed what is counted here, so it always holds it: a probe, not a rival."
@@ -121,19 +120,14 @@ def _alike(found: Comparison) -> list[str]:
 
 
 def _leak(found: Comparison) -> list[str]:
-    probe = next(
-        (row for row in found.rows if row.method == "least-seen" and row.precision is not None), None
-    )
-    chance = next((row for row in found.rows if row.way == "random" and row.precision is not None), None)
-    if probe is None or chance is None or probe.precision is None or chance.precision is None:
+    reached = {row.method: row.precision for row in found.rows if row.precision is not None}
+    probe, chance = reached.get("least-seen"), reached.get("random")
+    if probe is None or chance is None or probe.low <= chance.high * 1.25:
         return []
-    if probe.precision.low > chance.precision.high * 1.25:
-        return [
-            f"Beware: the candidates least often seen with a user in train hold the clicked item in "
-            f"{probe.precision.estimate:.1%} of the requests (chance {chance.precision.estimate:.1%}), so this split "
-            "leaks and the clicked item rewards memory."
-        ]
-    return []
+    return [
+        f"Beware: the candidates least often seen with a user in train hold the clicked item in {probe.estimate:.1%} "
+        f"of the requests (chance {chance.estimate:.1%}), so this split leaks and the clicked item rewards memory."
+    ]
 
 
 def _second_judge(found: Comparison) -> list[str]:
@@ -144,7 +138,7 @@ def _second_judge(found: Comparison) -> list[str]:
             "Clicks were made where the logging policy put items, which favours its order; the "
             f"{model['fitted_on']} clicks on validation are too few to correct for that ({model['needed']} are needed)."
         ]
-    judged = [row for row in found.rows if row.weighed is not None and row.kind != "probe"]
+    judged = [row for row in found.served if row.weighed is not None]
     if not model or not judged:
         return []
     last = model["examination"][-1]
@@ -251,7 +245,7 @@ def value_against_latency(found: Comparison, path: Path | str) -> Path:
     """
     figure = _figure()
     axes = figure.subplots()
-    best = {row.method: row for row in reversed(found.rows) if row.kind != "probe"}
+    best = {row.method: row for row in reversed(found.served)}
     rows = [row for row in found.rows if row is best.get(row.method)]
     for row in rows:
         interval = found.headline_of(row)

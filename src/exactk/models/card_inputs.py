@@ -124,6 +124,10 @@ class Categories(nn.Module):
 
 
 LARGEST = 4.0  # deviations, of a pair feature
+# The setting that says how many there are, where it has another name than the columns.
+SIZE_OF = {
+    "item_features": "item_feature_size", "user_features": "user_feature_size", "item_vectors": "item_vector_size",
+}  # fmt: skip
 
 
 class ListInputs(NamedTuple):
@@ -173,8 +177,7 @@ class CardInputs(nn.Module):
                 self.score_mean.copy_(known.mean())
                 self.score_deviation.copy_(known.std() + 1e-6)
         if self.sizes.pair_features:
-            P = self.sizes.pair_features
-            held = [_given(b.pair_features, "pair features", P)[two_of(b.present)] for b in batches]
+            held = [self._held(b, "pair_features")[0][two_of(b.present)] for b in batches]
             pairs, known = torch.cat(held).nan_to_num(), ~torch.cat(held).isnan()
             count = known.sum(0).clamp(min=1)
             mean = pairs.sum(0) / count
@@ -185,19 +188,12 @@ class CardInputs(nn.Module):
     def forward(self, batch: TensorBatch, at: Int[Tensor, "B R"] | None = None) -> ListInputs:
         """What there is to read of all candidates, or of the positions `at`; what is relative is so to the list."""
         numbers: EncodedNumbers = self.numbers(self._numbers(batch), batch.present)
-        codes = torch.cat(
-            [
-                batch.item.new_zeros(*batch.item.shape, 0),
-                *_codes(batch.item_categories, self.sizes.item_categories, "item"),
-                *_codes(batch.candidate_categories, self.sizes.candidate_categories, "candidate"),
-            ],
-            -1,
+        none = batch.item.new_zeros(*batch.item.shape, 0)
+        codes = torch.cat([none, *self._held(batch, "item_categories", "candidate_categories")], -1).long()
+        as_they_are = (
+            ("item_vectors",) if self.reads.features_are_numbers else ("item_features", "item_vectors")
         )
-        parts = [numbers.inputs]
-        if not self.reads.features_are_numbers:
-            parts.append(_given(batch.item_features, "item features", self.sizes.item_feature_size))
-        if self.sizes.item_vector_size:
-            parts.append(_given(batch.item_vectors, "item vectors", self.sizes.item_vector_size))
+        parts = [numbers.inputs, *self._held(batch, *as_they_are)]
         pairs, of_pairs = self._pairs(batch, numbers, codes, at)
         candidates = torch.cat([*parts, of_pairs], -1)
         score = numbers.level.new_zeros(batch.item.shape)
@@ -209,46 +205,42 @@ class CardInputs(nn.Module):
             candidates, codes, score, present = (rows_of(x, at) for x in (candidates, codes, score, present))
         return ListInputs(candidates, codes, *self._context(batch), pairs, score, present)
 
+    def _held(self, batch: TensorBatch, *names: str) -> list[Tensor]:
+        """The columns of the batch that train had, too."""
+        sizes = {name: getattr(self.sizes, SIZE_OF.get(name, name)) for name in names}
+        counts = {name: size if isinstance(size, int) else len(size) for name, size in sizes.items()}
+        return [_given(getattr(batch, n), n.replace("_", " "), count) for n, count in counts.items() if count]
+
     def _numbers(self, batch: TensorBatch) -> Float[Tensor, "B N F"]:
-        sizes = self.sizes
         parts = [torch.zeros(*batch.item.shape, 0, device=batch.item.device)]
-        if sizes.candidate_numbers:
-            parts.append(_given(batch.candidate_numbers, "candidate numbers", sizes.candidate_numbers))
-        if sizes.scored:
+        parts += self._held(batch, "candidate_numbers")
+        if self.sizes.scored:
             parts.append(_given(batch.score, "scores").unsqueeze(-1))
         if self.reads.places:
             parts.append(_given(batch.position, "positions").unsqueeze(-1))
-        if sizes.item_feature_size and self.reads.features_are_numbers:
-            parts.append(_given(batch.item_features, "item features", sizes.item_feature_size))
+        if self.reads.features_are_numbers:
+            parts += self._held(batch, "item_features")
         return torch.cat(parts, -1)
 
     def _context_numbers(self, batch: TensorBatch) -> Float[Tensor, "B X"]:
         """How many candidates there are, then the log's own."""
-        own = [batch.present.sum(1, keepdim=True).float()]
-        if self.sizes.context_numbers:
-            own.append(_given(batch.context_numbers, "context numbers", self.sizes.context_numbers))
-        return torch.cat(own, -1)
+        count = batch.present.sum(1, keepdim=True).float()
+        return torch.cat([count, *self._held(batch, "context_numbers")], -1)
 
     def _context(self, batch: TensorBatch) -> tuple[Float[Tensor, "B Q"], Int[Tensor, "B G"]]:
-        parts = [self.context_numbers(self._context_numbers(batch)).inputs]
-        if self.sizes.user_feature_size:
-            parts.append(_given(batch.user_features, "user features", self.sizes.user_feature_size))
-        codes = [
-            batch.user.new_zeros(*batch.user.shape, 0),
-            *_codes(batch.context_categories, self.sizes.context_categories, "context"),
-            *_codes(batch.user_categories, self.sizes.user_categories, "user"),
-        ]
-        return torch.cat(parts, -1), torch.cat(codes, -1)
+        numbers = self.context_numbers(self._context_numbers(batch)).inputs
+        none = batch.user.new_zeros(*batch.user.shape, 0)
+        codes = torch.cat([none, *self._held(batch, "context_categories", "user_categories")], -1).long()
+        return torch.cat([numbers, *self._held(batch, "user_features")], -1), codes
 
     def _pairs(
         self, batch: TensorBatch, numbers: EncodedNumbers, codes: Tensor, at: Tensor | None
     ) -> tuple[Float[Tensor, "B T P"], Float[Tensor, "B N A"]]:
         """Pairs i < j, and for each candidate the mean and the best of its pairs where these are context, too."""
-        N, P, present = batch.item.shape[1], self.sizes.pair_features, batch.present
+        N, present = batch.item.shape[1], batch.present
         level, rank = (values[..., : self.reads.gaps] for values in (numbers.level, numbers.rank))
         own, of_pairs = [], level.new_zeros(*batch.item.shape, 0)
-        if P:
-            given = _given(batch.pair_features, "pair features", P)
+        for given in self._held(batch, "pair_features"):
             known = ~given.isnan() & two_of(present).unsqueeze(-1)
             z = (given.nan_to_num() - self.pair_mean) / self.pair_deviation
             z = z.clamp(-LARGEST, LARGEST) * known
@@ -301,7 +293,3 @@ def _given(values: Tensor | None, name: str, size: int | None = None) -> Tensor:
             f"this model reads {'' if size is None else f'{size} '}{name}, the batch has {given}"
         )
     return values
-
-
-def _codes(codes: Tensor | None, sizes: tuple[int, ...], kind: str) -> list[Tensor]:
-    return [_given(codes, f"{kind} categories", len(sizes)).long()] if sizes else []

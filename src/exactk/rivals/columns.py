@@ -33,7 +33,7 @@ class Widening:
     def __call__(self, batch: Batch) -> Batch:
         B, N = batch.item.shape
         own = [] if batch.item_features is None else [batch.item_features]
-        item = [*own, *self._numbers(batch), *self._item_categories(batch)]
+        item = [*own, *self._numbers(batch), *self._ones(batch, "candidate_categories", "item_categories")]
         if batch.item_vectors is not None:
             item.append(batch.item_vectors)
         # A user without features is no reason to read none of the items.
@@ -41,11 +41,7 @@ class Widening:
         user += [] if batch.user_features is None else [batch.user_features]
         if batch.context_numbers is not None:
             user += standardised(batch.context_numbers, self.columns.context_numbers)
-        for codes, sizes in (
-            (batch.context_categories, self.columns.context_categories.sizes),
-            (batch.user_categories, self.columns.user_categories.sizes),
-        ):
-            user += [] if codes is None else one_hot(codes, sizes)
+        user += self._ones(batch, "context_categories", "user_categories")
         return replace(
             batch,
             item_features=joined(item, (B, N)) * batch.present[..., None],
@@ -68,14 +64,10 @@ class Widening:
             parts += within_list(values, spread)
         return parts
 
-    def _item_categories(self, batch: Batch) -> list[Float32[np.ndarray, "B N f"]]:
-        found: list[np.ndarray] = []
-        for codes, sizes in (
-            (batch.candidate_categories, self.columns.candidate_categories.sizes),
-            (batch.item_categories, self.columns.item_categories.sizes),
-        ):
-            found += [] if codes is None else one_hot(codes, sizes)
-        return found
+    def _ones(self, batch: Batch, *names: str) -> list[Float32[np.ndarray, "*S f"]]:
+        """Categories as columns of ones and zeros."""
+        held = [(getattr(batch, name), getattr(self.columns, name).sizes) for name in names]
+        return [part for codes, sizes in held if codes is not None for part in one_hot(codes, sizes)]
 
 
 def standardised(

@@ -96,7 +96,7 @@ def reader(reading: Reading) -> Work:
                 raise DataError(str(error)) from error
             report = ReadReport(part.file)
             report.drop("its file cannot be used", 0, "", str(error))
-            with finished_parquet(Path(reading.draft) / part.name, _told(report)):
+            with finished_parquet(Path(reading.draft) / part.name, _described(report)):
                 pass
         return {"part": part.number, "rows": report.rows_read}
 
@@ -110,12 +110,12 @@ def _keep(part: JobPart, reading: Reading, report: ReadReport) -> None:
     options = ReadOptions(
         separator=reading.separator, text_ids=reading.text_ids, bad_rows="error" if reading.strict else "drop"
     )
-    with finished_parquet(Path(reading.draft) / part.name, _told(report)) as write:
+    with finished_parquet(Path(reading.draft) / part.name, _described(report)) as write:
         for table in sensible_impressions(part.file, chosen, report, options):
             write(table if own_ids else _numbered(table, part.number))
 
 
-def _told(report: ReadReport) -> Callable[[], str]:
+def _described(report: ReadReport) -> Callable[[], str]:
     return lambda: json.dumps(report.to_dict(), ensure_ascii=False, default=str)
 
 

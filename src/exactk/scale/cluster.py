@@ -129,14 +129,14 @@ def _on_ray(
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         data.DataContext.get_current().enable_progress_bars = False  # ours tells more
         named = [{"part": json.dumps(asdict(part))} for part in parts]
-        made = data.from_items(named, override_num_blocks=len(named)).map_batches(
+        done = data.from_items(named, override_num_blocks=len(named)).map_batches(
             PartWorker,
             fn_constructor_args=(prepare, job),
             batch_size=1,
             compute=data.ActorPoolStrategy(size=min(placement.workers, len(parts))),
             num_cpus=1,
         )
-        for row in made.iter_rows():
+        for row in done.iter_rows():
             report: Report = json.loads(row["report"])
             if "error" in report:
                 raise DataError(report["error"])

@@ -74,20 +74,11 @@ class PartReport:
     missing: tuple[str, ...] = ()  # names the model reads and nobody sent
     notes: Mapping[str, int] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, held: Mapping[str, Any]) -> PartReport:
-        """The inverse of `to_dict`."""
+        """What a worker told of a part, or the part's file."""
         lists = ("examples", "unread", "missing")
         return cls(**{**held, **{name: tuple(held.get(name, ())) for name in lists}})
-
-    @classmethod
-    def read(cls, path: Path) -> PartReport:
-        """From a finished part."""
-        return cls.from_dict(facts_in(path))
 
 
 class ScoredCard(NamedTuple):
@@ -123,14 +114,14 @@ class Scorer:
     def __call__(self, part: JobPart) -> dict[str, Any]:
         """Make the part's file and report on it; a row that cannot be used is an error by file and row, or counted."""
         began = time.perf_counter()
-        made: list[pa.Table] = []
+        tables: list[pa.Table] = []
         bad: list[dict[str, Any]] = []
         lost = 0
         reader = PartReader(self.asked, self.job.columns, self.job.candidates)
         try:
             for read in reader.read(part):
                 table, reasons = self.of(read)
-                made.append(table)
+                tables.append(table)
                 bad += [{"file": part.file, "row": row, "reason": reason} for row, reason in reasons.items()]
                 if bad and not self.job.skip_bad:
                     raise BadRowError(bad[0])
@@ -140,8 +131,8 @@ class Scorer:
             problem = {"file": part.file, "row": part.first_row, "reason": reason}
             if not self.job.skip_bad:
                 raise BadRowError(problem) from error
-            made, bad, lost = [], [problem], max(1, part.num_rows)
-        table = pa.concat_tables(made) if made else self.schema.empty_table()
+            tables, bad, lost = [], [problem], max(1, part.num_rows)
+        table = pa.concat_tables(tables) if tables else self.schema.empty_table()
         report = PartReport(
             number=part.number,
             requests=len(table),
@@ -154,11 +145,11 @@ class Scorer:
             missing=reader.missing if len(table) else (),
             notes=reader.notes,
         )
-        described = report.to_dict()
-        told = json.dumps(described, ensure_ascii=False)
-        with finished_parquet(Path(self.job.out) / part.name, lambda: told) as write:
+        facts = asdict(report)
+        described = json.dumps(facts, ensure_ascii=False)
+        with finished_parquet(Path(self.job.out) / part.name, lambda: described) as write:
             write(table)
-        return described
+        return facts
 
     def of(self, read: ReadRequests) -> tuple[pa.Table, dict[int, str]]:
         """Cards of what was read, and what is wrong with the rows that are not among them."""
@@ -302,15 +293,16 @@ def score(
     plan = planned(job, source, rows).kept_in(out)
     left = plan.open_parts(out)
     before = {part.number for part in plan.parts} - {part.number for part in left}
-    reports = {n: PartReport.read(out / plan.parts[n].name) for n in sorted(before)}
+    reports = {n: PartReport.from_dict(facts_in(out / plan.parts[n].name)) for n in sorted(before)}
     done = sum(plan.parts[n].num_rows for n in before)
-    made = 0
+    answered = 0
     for written in placed(Scorer, job, left, placement):
         report = PartReport.from_dict(written)
         reports[report.number] = report
-        done, made = done + plan.parts[report.number].num_rows, made + report.requests
+        done, answered = done + plan.parts[report.number].num_rows, answered + report.requests
         progress(done, plan.num_rows)
     in_order = [reports[n] for n in sorted(reports)]
+    never_sent = set.intersection(*[{*r.missing} for r in in_order if r.requests] or [set()])
     seconds = time.perf_counter() - began
     total = ScoreReport(
         out=job.out,
@@ -321,18 +313,11 @@ def score(
         bad=sum(r.bad for r in in_order),
         examples=tuple(example for r in in_order for example in r.examples)[:EXAMPLES],
         seconds=round(seconds, 2),
-        requests_per_second=round(made / max(seconds, 1e-9), 1),
+        requests_per_second=round(answered / max(seconds, 1e-9), 1),
         megabytes_first=in_order[0].megabytes if in_order else 0.0,
         megabytes_most=max((r.megabytes for r in in_order), default=0.0),
         unread=tuple(sorted({name for r in in_order for name in r.unread})),
-        missing=tuple(
-            dict.fromkeys(
-                name
-                for r in in_order
-                for name in r.missing
-                if all(name in o.missing for o in in_order if o.requests)
-            )
-        ),
+        missing=tuple(dict.fromkeys(name for r in in_order for name in r.missing if name in never_sent)),
         notes=dict(sum((Counter(r.notes) for r in in_order), Counter())),
     )
     write_text(out / MANIFEST, json.dumps(total.to_dict(), indent=1, ensure_ascii=False) + "\n")

@@ -239,10 +239,11 @@ def _rates(run: Path) -> dict[str, float]:
 
 def _rate_of_parts(out: Path) -> float:
     """Requests a second while parts were made: the first of each worker, which compiles, left out."""
+    from exactk.scale.plan import facts_in
     from exactk.scale.score import PartReport
 
     parts = sorted(out.glob("part-*.parquet"), key=lambda file: file.stat().st_mtime_ns)
-    reports = [PartReport.read(file) for file in parts]
+    reports = [PartReport.from_dict(facts_in(file)) for file in parts]
     done = [file.stat().st_mtime_ns / 1e9 for file in parts]
     skipped = min(2, len(parts) - 1)
     requests = sum(report.requests for report in reports[skipped:])
