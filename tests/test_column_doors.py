@@ -254,6 +254,30 @@ def test_bad_rows_are_named_or_counted(tmp_path: Path) -> None:
         score(ScoringJob(job.model, str(tmp_path / "dear")), source)
 
 
+def test_a_list_too_short_for_a_card_spoils_no_neighbour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["short"] * 2 + ["whole"] * 5 + ["none"] * 3 + ["last"] * 4
+    table = (
+        rows()
+        .slice(0, 14)
+        .drop_columns(["user_id", *CONTEXT])
+        .append_column("user_id", pa.array(["u1"] * 14))
+    )
+    table = table.set_column(0, "request_id", pa.array(names))
+    pq.write_table(table, tmp_path / "rows.parquet")
+    words = ["recommend", str(folder_of(COLUMNS)), "--requests", str(tmp_path / "rows.parquet"), "--json"]
+    assert app(words, standalone_mode=False) == 2
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert [(answer["request_id"], answer.get("error")) for answer in found["cards"]] == [
+        ("short", "a card of 4 cannot be made of 2 candidates"), ("whole", None),
+        ("none", "a card of 4 cannot be made of 3 candidates"), ("last", None),
+    ]  # fmt: skip
+    assert (found["requests"], found["infeasible"]) == (4, 2)
+    assert "no card for 2 of 4 requests" in said.err
+
+
 def test_the_columns_decide_and_a_missing_one_is_missing() -> None:
     body = bodies()[0]
     whole = recommender().recommend(body["user"], body["candidates"], context=body["context"])

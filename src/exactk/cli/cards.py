@@ -192,13 +192,23 @@ def _answers(recommender: Any, reader: Any, source: Path, settings: Any) -> Iter
     for part in parts_of(files_of(source), sys.maxsize):
         for read in reader.read(part):
             for row, reason in read.reasons.items():
-                raise DataError(f"{source}: row {row}: {reason}")
+                if row not in read.refused:
+                    raise DataError(f"{source}: row {row}: {reason}")
+            refused = sorted(read.refused.items(), reverse=True)
             for first in range(0, len(read.rows), AT_ONCE):
                 some = read.requests[first : first + AT_ONCE]
                 found = recommender.recommend_many(some, infeasible="return", **settings)
                 for place, answer in enumerate(found, first):
+                    while refused and refused[-1][0] < read.rows[place]:
+                        yield _refusal(read, *refused.pop())
                     name = read.rows[place] if read.ids[place] is None else read.ids[place]
                     yield _answer(name, answer)
+            while refused:
+                yield _refusal(read, *refused.pop())
+
+
+def _refusal(read: Any, row: int, request_id: Any) -> dict[str, Any]:
+    return _answer(row if request_id is None else request_id, InputError(read.reasons[row]))
 
 
 def _answer(request_id: Any, answer: Any) -> dict[str, Any]:

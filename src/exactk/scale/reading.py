@@ -38,12 +38,16 @@ class DamagedPartError(DataError):
 
 
 class ReadRequests(NamedTuple):
-    """Some requests, the rows they begin at, their ids (None: it has none), and what is wrong with other rows."""
+    """Some requests, the rows they begin at, their ids (None: it has none), and what is wrong with other rows.
+
+    `refused`, of these, are whole requests, by the rows they begin at, with their ids.
+    """
 
     requests: Sequence[Request]
     rows: Sequence[int]
     ids: Sequence[Any]
     reasons: dict[int, str]
+    refused: dict[int, Any]
 
 
 @dataclass
@@ -66,18 +70,22 @@ class PartReader:
         dropped = 0
         for piece in reader.pieces(self._tables(part, reader)):
             requests, rows = piece.requests, piece.rows.tolist()
-            reasons = {rows[place]: reason for place, reason in requests.faults().items()}
+            named = "request_id" in requests.table.column_names
+            ids = requests.request_ids if named else [None] * len(rows)
+            faults = requests.faults()
+            reasons = {rows[place]: reason for place, reason in faults.items()}
+            refused = {rows[place]: ids[place] for place in faults}
             lost = reader.report.rows_dropped
             if lost > dropped:
                 reasons |= _examples(reader)
                 dropped = lost
             if reasons:
                 sound = [place for place, row in enumerate(rows) if row not in reasons]
-                requests, rows = requests.take(sound), [rows[place] for place in sound]
-            named = "request_id" in requests.table.column_names
-            yield ReadRequests(requests, rows, requests.request_ids if named else [None] * len(rows), reasons)
+                requests = requests.take(sound)
+                rows, ids = ([held[place] for place in sound] for held in (rows, ids))
+            yield ReadRequests(requests, rows, ids, reasons, refused)
         if reader.report.rows_dropped > dropped:
-            yield ReadRequests([], [], [], _examples(reader))
+            yield ReadRequests([], [], [], _examples(reader), {})
         self.unread |= set(reader.report.ignored)
         self.met |= reader.met
         for said, entry in reader.report.notes.items():
@@ -116,7 +124,7 @@ class PartReader:
             file.seek(part.place)
             own = islice(file, part.num_rows)
             while block := list(islice(own, AT_ONCE)):
-                read = ReadRequests([], [], [], {})
+                read = ReadRequests([], [], [], {}, {})
                 for line in block:
                     self._read_line(line, row, read, part.file)
                     row += 1
