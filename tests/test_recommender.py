@@ -25,7 +25,7 @@ from exactk.errors import ConfigError, DataError, InfeasibleError, InputError
 from exactk.evaluation.judging import true_figures
 from exactk.learning.fit import fit
 from exactk.learning.phases import Models
-from exactk.problem.rules.constraints import AtMost, Constraints, Distinct, MinimumGap
+from exactk.problem.rules.constraints import AtMost, Constraints, Distinct, MinimumGap, Prefer
 from exactk.problem.solving import Card
 from exactk.recommender import NotFittedError, Recommender
 from exactk.settings.config import Config
@@ -189,6 +189,28 @@ def test_rules_are_let_go_in_the_order_given_and_the_card_says_so(model: str) ->
     assert len(card.relaxed) == 1
     assert "shelf" in card.relaxed[0]
     assert fitted(model).recommend("u1", CANDIDATES, 3, relax=["at_most"]).relaxed == ()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_card_names_the_preferences_it_breaks_and_what_that_costs(model: str) -> None:
+    one_shelf = Distinct("shelf"), Prefer(AtMost("shelf", 1), 0.25), Prefer(Distinct("shelf"), 0.5, once=True)
+    card = fitted(model).recommend("u1", ["i0", "i4", "i8"], 3, constraints=one_shelf, relax=["distinct"])
+    assert [tuple(one) for one in card.broken] == [
+        ("rather at most 1 per shelf", 2, 0.5),
+        ("rather distinct shelf", 1, 0.5),
+    ]
+    assert fitted(model).recommend("u1", ["i0", "i1", "i2"], 3, constraints=one_shelf).broken == ()
+
+
+def test_what_an_item_would_cost_counts_the_preferences_too() -> None:
+    rules = [Prefer(AtMost("shelf", 1), 3.0)]
+    card = fitted("pair_value").recommend("u3", CANDIDATES[:8], 5, constraints=rules, explain=True)
+    assert card.broken
+    for reason in card.reasons:
+        forced = fitted("pair_value").recommend(
+            "u3", CANDIDATES[:8], 5, constraints=rules, include=[reason.item]
+        )
+        assert card.value - forced.value == pytest.approx(reason.cost, abs=1e-6)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -105,7 +105,7 @@ def test_advice_is_given_in_the_words_of_the_command_line(
         main()
     assert left.value.code == 2
     said = capsys.readouterr().err
-    assert "have ids read as text (--text-ids)" in said
+    assert "read ids as text (--text-ids)" in said
     assert "text_ids=True" not in said
 
 
@@ -145,3 +145,12 @@ def test_a_table_that_goes_to_a_file_is_as_wide_as_it_needs_to_be(
     file, ids = tmp_path / "wide.csv", [f"an-item-with-a-long-name-{n}" for n in range(8)]
     file.write_text("item_id,score\n" + "".join(f"{name},1\n" for name in ids))
     assert ", ".join(ids) in run(file, "-k", 8).stdout
+
+
+def test_a_card_says_what_it_breaks_and_a_bad_request_is_not_called_infeasible(scores: Path) -> None:
+    rules = scores.with_name("rules.toml")
+    rules.write_text('[[rule]]\ntype = "prefer"\nworth = 0.5\nrule = {type = "distinct", field = "brand"}\n')
+    lines = " ".join(run(scores, "-k", 3, "--rules", rules).stdout.split())
+    assert "optimal, breaks rather distinct brand 1 x (-0.5)" in lines
+    assert "a card of 3 cannot be made of 1 candidates - no card" in lines
+    assert "infeasible" not in lines

@@ -124,6 +124,14 @@ def test_own_rules_wishes_and_relaxation_travel_with_the_request(client: httpx.C
     assert relaxed["relaxed"] == ["distinct category"]
 
 
+def test_what_a_card_breaks_of_preferences_is_answered_with_its_cost(client: httpx.Client) -> None:
+    rather = {"type": "prefer", "worth": 0.5, "rule": {"type": "distinct", "field": "category"}}
+    body = {"user": "u1", "candidates": ["i0", "i6"], "k": 2, "constraints": [rather]}
+    answer = client.post("/v1/cards", json=body).json()
+    assert answer["broken"] == [{"rule": "rather distinct category", "times": 1, "cost": 0.5}]
+    assert "broken" not in client.post("/v1/cards", json={**body, "candidates": ["i0", "i1"]}).json()
+
+
 def test_many_requests_in_one_body_are_answered_in_order_each_on_its_own(client: httpx.Client) -> None:
     asked = [
         {"user": "u1", "candidates": ITEMS[:12]},

@@ -116,11 +116,12 @@ def _show(answers: list[Solved], explain: bool) -> None:
     for answer in answers:
         name = "-" if answer.request_id is None else str(answer.request_id)
         if answer.error is not None:
-            rows.append((name, answer.error, None, "infeasible"))
+            rows.append((name, answer.error, None, "infeasible" if answer.blocking else "no card"))
         for card in answer.cards:
             proof = "optimal" if card.optimal else f"gap {card.gap:.3g}"
             relaxed = f", without {', '.join(card.relaxed)}" if card.relaxed else ""
-            rows.append((name, ", ".join(map(str, card.items)), card.value, proof + relaxed))
+            broken = "".join(f", breaks {rule} {n} x (-{cost:.3g})" for rule, n, cost in card.broken)
+            rows.append((name, ", ".join(map(str, card.items)), card.value, proof + relaxed + broken))
     emit_table(("request", "card", "value", "proof"), rows)
     if explain:
         for answer in answers:

@@ -32,7 +32,7 @@ from exactk.problem.rules import explain
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.rules.explain import Conflict, WhyNot
 from exactk.problem.rules.sheet import RuleSheet
-from exactk.problem.solving import Card
+from exactk.problem.solving import Card, broken_preferences
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,8 @@ def answers(asking: Asking, requests: Sequence[Request]) -> list[Any]:
             return [InputError(getattr(error, "reason", str(error)))]
         half = len(requests) // 2
         return [*answers(asking, requests[:half]), *answers(asking, requests[half:])]
-    listed = list(requests)
     for row, b in enumerate(open_rows):
-        card = card_of(listed[b], decision, row, asking.calibration, asked.relaxed[b])
+        card = card_of(asked, b, decision, row, asking.calibration)
         if asking.explain:
             card = replace(card, reasons=why_not(asked, b, card, asking.decider.value, asking.calibration))
         found[b] = card
@@ -154,7 +153,7 @@ def why_not(
         N = len(sheet.present)
         pair = np.ascontiguousarray(pair[:N, :N])
         found = explain.why_not(sheet, card.positions, node[:N], pair, deadline=deadline)
-        logit = card_worth(None, 0, card.positions, node, pair) + float(bias)
+        logit = card_worth(asked.batch.brief, b, card.positions, node, pair) + float(bias)
     else:
         found, logit = _by_swaps(sheet, one, card, value)
     return tuple(_in_probability(reason, logit, calibration) for reason in found)
@@ -198,14 +197,9 @@ def _valid_swaps(one: Batch, chosen: Int[np.ndarray, "K"]) -> list[tuple[int, In
     return [(int(position[n]), tried[n]) for n in np.flatnonzero(kept)]
 
 
-def card_of(
-    request: Request,
-    decision: Decision,
-    row: int,
-    calibration: Calibration,
-    relaxed: tuple[str, ...] = (),
-) -> Card:
-    """One row of a decision as a card: positions to ids, logits to click probabilities."""
+def card_of(asked: RuledBatch, b: int, decision: Decision, row: int, calibration: Calibration) -> Card:
+    """One row of a decision as the card of request b: positions to ids, logits to click probabilities."""
+    request, relaxed = asked.requests[b], asked.relaxed[b] if asked.relaxed else ()
     positions = tuple([place for place in decision.cards[row].tolist() if place >= 0])
     logit, bound = float(decision.logit[row]), float(decision.bound[row])
     value, optimal = calibration.one(logit), bool(decision.optimal[row])
@@ -217,6 +211,7 @@ def card_of(
         bound=value if optimal else limit,
         optimal=optimal,
         relaxed=relaxed,
+        broken=broken_preferences(asked.constraints.without(relaxed), asked.batch.brief, b, positions),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from exactk.errors import ConfigError, ExactKError, InfeasibleError, InputError, OutOfTimeError
-from exactk.problem.brief import breaks, card_worth
+from exactk.problem.brief import Brief, breaks, card_worth
 from exactk.problem.deadline import Deadline
 from exactk.problem.exact.cliques import PairWeights, Ranking, any_card, arranged, best_n
 from exactk.problem.given import Wishes
@@ -424,18 +424,20 @@ def _card(found: Found, rank: int, reasons: tuple[WhyNot, ...]) -> Card:
         relaxed=found.relaxed,
         request_id=None if job.asked.request_ids is None else job.asked.request_ids[found.b],
         reasons=reasons,
-        broken=broken_preferences(found.rules, found.requests, positions),
+        broken=broken_preferences(found.rules, found.requests.brief, 0, positions),
     )
 
 
-def broken_preferences(rules: Constraints, requests: Requests, card: Sequence[int]) -> tuple[Broken, ...]:
-    """The preferences that a card of one request breaks, in the order in which they were given."""
-    brief = requests.brief
+def broken_preferences(
+    rules: Constraints, brief: Brief | None, b: int, card: Sequence[int]
+) -> tuple[Broken, ...]:
+    """The preferences that a card of request b breaks, in the order in which they were given."""
     if brief is None or not brief.num_preferences:
         return ()
     named = zip(rules.names, rules.rules, strict=True)
     names = [name for name, rule in named if isinstance(rule, Prefer)]
-    rows = zip(names, breaks(brief, 0, card), brief.worth[0].tolist(), strict=True)
+    # A request of a batch that let preferences go has fewer than there is room for.
+    rows = zip(names, breaks(brief, b, card), brief.worth[b].tolist(), strict=False)
     return tuple(Broken(name, count, count * price) for name, count, price in rows if count)
 
 

@@ -185,7 +185,7 @@ def _straight(asked: SolveRequest, deadline: Deadline) -> Card | None:
         value=float(solution.weight[0]),
         bound=float(solution.bound[0]),
         optimal=bool(solution.optimal[0]),
-        broken=broken_preferences(constraints, requests, positions),
+        broken=broken_preferences(constraints, requests.brief, 0, positions),
     )
 
 
@@ -279,6 +279,7 @@ async def _card(service: Service, asked: CardRequest, clock: Clock) -> dict[str,
         "propensity": found.propensity,
         "gap": card.gap if math.isfinite(card.bound) else None,
         "relaxed": list(card.relaxed),
+        **({"broken": [one._asdict() for one in card.broken]} if card.broken else {}),
         "method": found.method,
         "fallback": found.fallback,
         "arm": arm,

@@ -198,6 +198,9 @@ class CardAnswer(BaseModel):
     propensity: float | None = Field(description="Probability of this card under the serving policy.")
     gap: float | None = Field(description="How far from the best card, where that is proven.")
     relaxed: list[str]
+    broken: list[dict[str, Any]] | None = Field(
+        None, description="Preferences the card breaks: rule, times, cost. Left out where there are none."
+    )
     method: str = Field(description="How the card was found.")
     fallback: bool = Field(description="True where time ran short and a quicker method than usual was used.")
     arm: str

@@ -263,6 +263,11 @@ class Constraints:
         """Every column some rule reads, each once."""
         return tuple(dict.fromkeys(name for rule in self.rules for name in rule.fields))
 
+    def without(self, names: Sequence[str]) -> Constraints:
+        """The others."""
+        named = zip(self.names, self.rules, strict=True)
+        return Constraints(tuple(rule for name, rule in named if name not in names)) if names else self
+
     def graph(self, columns: Columns, present: Mask, deadline: Deadline = ENDLESS) -> PairMask:
         """Who may share a card with whom: all rules together, present candidates only, diagonal False."""
         graph = np.empty((*present.shape, present.shape[1]), bool)

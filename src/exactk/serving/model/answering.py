@@ -102,8 +102,7 @@ class Answerer:
             found = _searched(asked, deadline.left)
             if None not in found:
                 return [answer for answer in found if answer is not None]
-        opened = RuledBatch(asked.requests, asked.built.batch, asked.rules, loaded.recommender.fitted.builder)
-        return self._decoded(questions, with_rules_relaxed(opened, questions[0].relax, deadline), loaded)
+        return self._decoded(questions, with_rules_relaxed(asked.ruled, questions[0].relax, deadline), loaded)
 
     def at_once(self, questions: Sequence[Question]) -> list[Answer | Exception | None]:
         """Answers proven best within milliseconds; None for a question that needs more time or the long way."""
@@ -149,7 +148,7 @@ class Answerer:
             decoded = loaded.decoder.decode(batch, rung, self._generator, left)
             for row, b in enumerate(rows):
                 calibration = loaded.recommender.fitted.calibration
-                card = card_of(asked.requests[b], decoded.decision, row, calibration, asked.relaxed[b])
+                card = card_of(asked, b, decoded.decision, row, calibration)
                 sure = float(decoded.propensity[row])
                 method = decoded.methods[row]
                 answer = Answer(
@@ -190,6 +189,11 @@ class _Together(NamedTuple):
     rules: Constraints
     built: Built
 
+    @property
+    def ruled(self) -> RuledBatch:
+        """The batch with what it was made of."""
+        return RuledBatch(self.requests, self.built.batch, self.rules, self.loaded.recommender.fitted.builder)
+
 
 def _together(questions: Sequence[Question], loaded: Loaded, deadline: Deadline) -> _Together:
     """One batch; a request that names no card size gets the model's."""
@@ -217,8 +221,9 @@ def _searched(asked: _Together, seconds: float) -> list[Answer | None]:
     calibration, limit = loaded.recommender.fitted.calibration, max(seconds / 2 / len(requests), 1e-4)
     decision = loaded.searched(asked.built, limit)
     answers: list[Answer | None] = [None] * len(requests)
+    ruled = asked.ruled
     for row in np.flatnonzero(decision.found).tolist():
-        card = card_of(requests[row], decision, row, calibration)
+        card = card_of(ruled, row, decision, row, calibration)
         counted = _counted(loaded, asked.built.batch, row, len(requests[row].candidates))
         method, late = "exact" if card.optimal else "exact, stopped", seconds <= 0 and not card.optimal
         answers[row] = Answer(card, 1.0, method, late, loaded.version, counted=counted)

@@ -172,7 +172,8 @@ class Scene:
 
     def preferences_broken(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """The preferences that a card breaks, and what that costs."""
-        return [broken._asdict() for broken in broken_preferences(self.constraints, self.requests, positions)]
+        found = broken_preferences(self.constraints, self.requests.brief, 0, positions)
+        return [broken._asdict() for broken in found]
 
 
 def scene_of(
