@@ -187,7 +187,7 @@ def test_lines_nested_without_end_are_refused_and_end_no_process(tmp_path: Path,
         with pytest.raises(pa.ArrowInvalid, match="nested more than 64 levels deep"):
             json_table(good + bad + good)
     (tmp_path / "log.jsonl").write_bytes(good + bad)
-    with pytest.raises(DataError, match=r"log\.jsonl does not read as jsonl: .*nested"):
+    with pytest.raises(DataError, match=r"log\.jsonl cannot be read as jsonl: .*nested"):
         list(tables_of(tmp_path / "log.jsonl"))
     cell = (opened * 100_000).decode()
     held = spread(pa.table({"cell": ['{"a": 1}', f'{{"a": {cell}']}))

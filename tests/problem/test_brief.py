@@ -205,7 +205,7 @@ def test_a_missing_value_is_an_error_only_where_it_leaves_a_question() -> None:
 
 
 def test_places_beyond_the_card_are_refused() -> None:
-    with pytest.raises(InputError, match="place 3 of a card of 2"):
+    with pytest.raises(InputError, match="names place 3, but the card has 2"):
         one_row(Slots(where={3: Where("price", at_most=1)}), priced(1, 2, 3), 2)
     with pytest.raises(InputError, match="2 weights for the 3 places"):
         one_row(Slots(weights=[1, 2]), priced(1, 2, 3), 3)

@@ -148,9 +148,9 @@ def _validity(measured: Mapping[str, Any]) -> Iterator[Finding]:
         yield warning(f"{broken} of {checked} logged cards break the folder's own rules (rows {rows}, ...)")
     feasible = validity["feasible_requests"]
     if feasible is not None and feasible < 1:
-        yield warning(f"only {feasible:.1%} of the requests admit any valid card; the others need relaxing")
+        yield warning(f"only {feasible:.1%} of the requests have a valid card; the others need a rule relaxed")
     if not broken and feasible == 1:
-        yield note(f"all {checked} cards checked are valid, and every request admits a valid card")
+        yield note(f"all {checked} cards checked are valid, and every request has a valid card")
 
 
 def _propensities(measured: Mapping[str, Any]) -> Iterator[Finding]:
