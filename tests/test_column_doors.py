@@ -232,7 +232,7 @@ def test_commands_say_what_was_not_read_and_what_nobody_sent(
     run(["score", str(folder_of(COLUMNS)), str(odd), "--out", str(tmp_path / "out"), "--map", "item_id=sku"])
     said = capsys.readouterr().out
     assert "not read by the model or a rule: prize" in said
-    assert "missing: the model reads price, and no request says it" in said
+    assert "missing: the model reads price, and no request has it" in said
 
 
 def test_bad_rows_are_named_or_counted(tmp_path: Path) -> None:

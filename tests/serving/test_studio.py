@@ -467,6 +467,19 @@ def test_a_pasted_request_is_shown_and_a_wrong_one_explained(look: Callable[...,
     assert page.complaints == []
 
 
+def test_after_a_request_of_ones_own_any_of_the_list_can_be_chosen_again(
+    look: Callable[..., Any], solving: str
+) -> None:
+    page = look(solving)
+    first = titles(page)
+    paste(page, {"k": 3, "items": [{"item_id": n, "title": f"thing {n}", "score": n} for n in range(2)]})
+    assert titles(page) == ["thing 0", "thing 1"]
+    assert page.locator("#k-shown").text_content() == "2, all there are"
+    assert page.input_value("#request") == ""
+    change(page, lambda: page.select_option("#request", index=0))
+    assert titles(page) == first
+
+
 def test_light_and_dark_follow_the_system_and_the_button(look: Callable[..., Any], solving: str) -> None:
     page = look(solving, color_scheme="dark")
     ground = "getComputedStyle(document.documentElement).backgroundColor"

@@ -160,7 +160,7 @@ def emit_figures(figures: Mapping[str, float], part: str) -> None:
 def column_lines(unread: Sequence[str], missing: Sequence[str], notes: Mapping[str, int]) -> Iterator[str]:
     """What a person should know of the columns of requests."""
     if missing:
-        yield f"missing: the model reads {', '.join(missing)}, and no request says it"
+        yield f"missing: the model reads {', '.join(missing)}, and no request has it"
     if unread:
         yield f"not read by the model or a rule: {', '.join(unread)}"
     for said, count in notes.items():

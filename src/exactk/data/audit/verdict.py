@@ -62,7 +62,8 @@ def _lists(measured: Mapping[str, Any]) -> Iterator[Finding]:
             )
     best = max(found["columns"].items(), key=lambda held: held[1], default=None)
     if best is not None:
-        yield note(f"the best single column, {best[0]!r}, holds {best[1]:.3f} of the {what}")
+        turned = ", smallest first," if best[0].startswith("-") else ","
+        yield note(f"the best single column, {best[0].removeprefix('-')!r}{turned} holds {best[1]:.3f} of the {what}")
     place = found["mean_place_of_click"]
     logged = max(orders.get("the order shown", 0.0), orders.get("the logged card", 0.0))
     usual = max(chance, orders.get("popularity in train", 0.0))

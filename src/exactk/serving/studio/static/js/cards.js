@@ -62,7 +62,7 @@ function status(view, i, chosen) {
   if (chosen.has(i)) return "on the card";
   const why = view.why[i];
   if (!why || why.cost === null) return why && why.text.startsWith("Not") ? "not worked out" : "fits no card";
-  return `costs ${figure(why.cost)}`;
+  return `costs ${why.cost < 1e-4 ? "under 0.0001" : figure(why.cost)}`;
 }
 
 function sorted(view, order) {

@@ -87,7 +87,8 @@ function draw(moved, fresh) {
     find("why-title").textContent = "Why?";
     fill("why", element("p", { class: "hint" }, "Point at an item, or reach it with Tab, to read why it is on the card, or what keeps it off."));
   }
-  find("k-shown").textContent = state.k;
+  const most = view.items.length - state.wishes.exclude.size; // a card cannot hold more than is left
+  find("k-shown").textContent = state.k > most ? `${Math.max(most, 1)}, all there are` : state.k;
   drawRules(view.rules, state.on, view, (index) => {
     state.on[index] = !state.on[index];
     update(`${view.rules[index].name} ${state.on[index] ? "on" : "off"}`);
@@ -118,7 +119,7 @@ function drawGraphNow() {
   const hue = hues(view.items);
   drawGraph(view, hue, places, conflictsShown, tell);
   find("no-conflicts").hidden = view.conflicts.length > 0;
-  find("no-conflicts").textContent = `No pair is forbidden${view.rules.length ? ": the rules that are on speak of the card as a whole" : ""}.`;
+  find("no-conflicts").textContent = `No pair is forbidden${view.rules.length ? ": the rules that are on are about whole cards" : ""}.`;
   const categories = [...new Map(view.items.map((item) => [item.category, item])).values()].filter((item) => item.category);
   fill("legend", categories.slice(0, 12).map((item) => element("li", {}, element("i", { style: { "--hue": hue(item) } }), item.category)));
 }
@@ -178,7 +179,7 @@ function listen() {
 
 function step(by) {
   const list = find("request");
-  list.selectedIndex = (list.selectedIndex + by + list.length) % list.length;
+  list.selectedIndex = (Math.max(list.selectedIndex, by < 0 ? 0 : -1) + by + list.length) % list.length;
   guarded(chooseRequest);
 }
 
@@ -187,6 +188,7 @@ async function usePasted(event) {
   try {
     const request = await ask("/v1/studio/read", JSON.parse(find("paste-text").value));
     find("paste-dialog").close();
+    find("request").selectedIndex = -1; // none of the list: each of them can be chosen again
     await open(request);
   } catch (error) {
     find("paste-error").textContent = error instanceof SyntaxError ? `Not JSON: ${error.message}` : error.message;
