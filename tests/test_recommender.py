@@ -17,11 +17,13 @@ import pytest
 import torch
 
 from card_logs import write_log
+from exactk.data.audit import audit
 from exactk.data.dataset import Dataset
 from exactk.data.requests import Request
 from exactk.data.table import Meta
 from exactk.data.world import World, world
 from exactk.errors import ConfigError, DataError, InfeasibleError, InputError
+from exactk.evaluation.compare import compare
 from exactk.evaluation.judging import true_figures
 from exactk.learning.fit import fit
 from exactk.learning.phases import Models
@@ -486,3 +488,38 @@ def test_nor_does_one_whose_size_the_model_cannot_take() -> None:
     assert "judges cards of exactly 3" in str(refused)
     with pytest.raises(InputError, match="judges cards of exactly 3"):
         recommender.recommend_many([good, smaller])
+
+
+def test_what_cannot_be_used_is_refused_in_words_whatever_it_is() -> None:
+    """A path where a dataset belongs, ids that are none, numbers beyond computers: no raw error of Python's."""
+    recommender = Recommender.load(FIXTURES / "model-1-pair_value")
+    bare: Any = partial(unwrap(Recommender.recommend), recommender, constraints=[])
+    many: Any = partial(unwrap(Recommender.recommend_many), recommender)
+    sent = [{"item_id": f"i{i}", "features": [1.0, 2.0]} for i in range(4)]
+    for features in ([10**400, 1.0], ["1", "2"], [np.timedelta64(1), np.timedelta64(2)]):
+        with pytest.raises(InputError, match="features of item 'i0' must be numbers"):
+            bare("u1", [{**sent[0], "features": features}, *sent[1:]])
+    with pytest.raises(InputError, match="user_features must be numbers"):
+        bare("u1", sent, user_features=[10**400])
+    for seconds in (-1, float("nan"), None, "x"):
+        with pytest.raises(InputError, match="prove_seconds must be a number of seconds"):
+            many([Request("u1", tuple(CANDIDATES), 3)], prove_seconds=seconds)
+    for candidates in (None, "abc", 5):
+        request = Request("u1", (), 3)
+        object.__setattr__(request, "candidates", candidates)  # past the check of types that tests have
+        with pytest.raises(InputError, match="request 0: candidates must be a list of items"):
+            many([request])
+    two = pd.DataFrame({"request_id": [1, 1, 1, 2], "item_id": CANDIDATES[:4]})
+    with pytest.raises(InputError, match=r"holds 2 requests \(column 'request_id'\)"):
+        bare("u1", two)
+    assert set(bare("u1", two[:3]).items) == set(CANDIDATES[:3])
+    for asked in (
+        lambda: unwrap(Recommender.fit)(Recommender("tiny"), "data/log"),  # type: ignore[arg-type]
+        lambda: unwrap(Recommender.evaluate)(recommender, "data/log"),  # type: ignore[arg-type]
+        lambda: unwrap(compare)("data/log", ["random"]),  # type: ignore[arg-type]
+        lambda: unwrap(audit)(None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError, match="must be a Dataset, got .*; Dataset.open"):
+            asked()
+    with pytest.raises(ConfigError, match="unknown preset None"):
+        unwrap(preset)(None)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int
 
 from exactk import model_folder
-from exactk.data.dataset import Dataset
+from exactk.data.dataset import Dataset, expect_dataset
 from exactk.data.logs.files import frame_columns, is_frame
 from exactk.data.logs.request_rows import AskedColumns, requests_of_frame
 from exactk.data.requests import Request, RequestTable, read_candidates
@@ -51,7 +51,7 @@ class Recommender:
     """
 
     def __init__(self, config: Config | str = "best", constraints: Rules = None) -> None:
-        self.config = preset(config) if isinstance(config, str) else config
+        self.config = config if isinstance(config, Config) else preset(config)
         self.constraints = None if constraints is None else Constraints.of(constraints)
         self._fitted: model_folder.TrainedModel | None = None
         self._decider: Decider | None = None
@@ -72,6 +72,9 @@ class Recommender:
         they are installed. If torchrun or Ray started the process, all processes train one model together.
         """
         phases, progress, joined = _learning()
+        expect_dataset(train, "train")
+        if valid is not None:
+            expect_dataset(valid, "valid")
         train, valid = self._under_rules(train), None if valid is None else self._under_rules(valid)
         place = None if folder is None else Path(folder)
         vocabulary = train.vocabulary(
@@ -233,6 +236,11 @@ class Recommender:
         rules = fitted.constraints if constraints is None else Constraints.of(constraints)
         if infeasible not in ("raise", "return"):
             raise InputError(f"infeasible must be 'raise' or 'return', got {infeasible!r:.80}")
+        seconds: Any = prove_seconds
+        if not isinstance(seconds, int | float) or not seconds >= 0:
+            raise InputError(
+                f"prove_seconds must be a number of seconds, 0 or more, got {prove_seconds!r:.80}"
+            )
         order = _listed(relax, "relax")
         asking = Asking(
             fitted.builder, self.decider, fitted.calibration, rules, order, explain, prove_seconds
@@ -264,7 +272,7 @@ class Recommender:
 
         Requests without any valid card count as `infeasible` and are left out of the other figures.
         """
-        test = self._under_rules(test)
+        test = self._under_rules(expect_dataset(test, "test"))
         parts: dict[str, list[np.ndarray]] = {}
         view = test.solvable(self.fitted.vocabulary)
         for number, batch in enumerate(view.batches(self.fitted.vocabulary, batch_size)):
@@ -354,6 +362,13 @@ def _check_requests(requests: Any) -> None:
             "requests must be a list of exactk.Request (of mappings: Request.from_dict), or a frame, "
             f"got {requests!r:.80}"
         )
+    for place, request in enumerate(requests):
+        if isinstance(request.candidates, str | bytes) or not isinstance(
+            request.candidates, Sequence | np.ndarray
+        ):
+            raise InputError(
+                f"request {place}: candidates must be a list of items, got {request.candidates!r:.80}"
+            )
 
 
 def _counts_after(train: Dataset, valid: Dataset | None) -> RollingCounts | None:

@@ -90,6 +90,13 @@ def test_results_that_do_not_fit_on_the_disk_are_one_line_and_exit_2() -> None:
     assert (done.returncode, done.stderr) == (2, b"exactk: No space left on device\n")
 
 
+def test_a_share_of_users_without_a_second_model_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(monkeypatch, "serve", "--share", "0.5", "--port", "-1") == 2
+    assert "name the second one (--challenger)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("letters", ["ascii", "latin-1", "utf-8"])
 def test_letters_that_a_terminal_lacks_end_nothing(tmp_path: Path, letters: str) -> None:
     file = tmp_path / "scores.jsonl"

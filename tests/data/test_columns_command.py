@@ -13,7 +13,9 @@ import pytest
 
 from exactk.data import Dataset
 from exactk.data.columns import Columns
+from exactk.data.logs.draft import draft_of_files
 from exactk.data.sample import sample_log
+from exactk.errors import InputError
 
 
 def run(*words: object, code: int = 0) -> str:
@@ -49,6 +51,12 @@ def test_roles_on_the_command_line_go_before_the_file(log: Path) -> None:
     run("data", "build", "frame", "--impressions", log / "rows.parquet", "--columns", log / "columns.toml",
         "--map", "reward=touches", "--out", log / "data")  # fmt: skip
     assert Dataset.open(log / "data").folder.columns.roles["reward"] == "touches"
+
+
+@pytest.mark.parametrize("theirs", ["zzz", "b=c"])
+def test_a_mapping_to_a_column_that_is_not_there_is_refused(log: Path, theirs: str) -> None:
+    with pytest.raises(InputError, match=f"has no column '{theirs}' to map item_id to"):
+        draft_of_files(log / "rows.parquet", None, None, {"item_id": theirs})
 
 
 def test_a_strict_build_that_taught_nothing_or_lost_much_has_a_status_of_its_own(log: Path) -> None:

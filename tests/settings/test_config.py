@@ -82,6 +82,7 @@ def test_overrides_are_read_as_the_type_of_their_setting() -> None:
         ("policy.beam=0", "setting policy.beam must be at least 1, got 0"),
         ("training.alpha=1.5", "setting training.alpha must be at least 0 and at most 1, got 1.5"),
         ("training.alpha=nan", "setting training.alpha must be a number"),
+        ("training.learning_rate=1e999", "setting training.learning_rate must be a number, got inf"),
         ("training.policy_sampling=yes", "setting training.policy_sampling must be true or false"),
         ("reward.kind=mlp", "setting reward.kind must be one of pnn, set, pair, got 'mlp'"),
         ("policy.heads=3", "policy.heads must divide policy.width, got 3 and 32"),

@@ -12,6 +12,7 @@ import typer
 
 from exactk.cli import app
 from exactk.cli.output import ADDRESS, JSON, RAY, emit, emit_json, emit_table, talk
+from exactk.errors import InputError
 
 
 @app.command("demo")
@@ -84,7 +85,9 @@ def serve(
     challenger: Path | None = typer.Option(
         None, "--challenger", help="A second model, for an A/B split by user."
     ),
-    share: float = typer.Option(0.5, "--share", help="Share of users that the challenger serves."),
+    share: float | None = typer.Option(
+        None, "--share", help="Share of users that the challenger serves. [default: 0.5]"
+    ),
     log: Path | None = typer.Option(None, "--log", help="Folder for the log of impressions and feedback."),
     explore: float = typer.Option(
         0.0,
@@ -100,7 +103,9 @@ def serve(
 
     settings: dict[str, Any] = {"dataset": dataset, "explore": explore}
     if challenger is not None:
-        settings |= {"challenger": challenger, "challenger_share": share}
+        settings |= {"challenger": challenger, "challenger_share": 0.5 if share is None else share}
+    elif share is not None:
+        raise InputError("--share parts the users between two models: name the second one (--challenger)")
     if log is not None:
         settings["log"] = log
     if on_ray:

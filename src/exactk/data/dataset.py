@@ -325,3 +325,13 @@ class Dataset:
 def _known(users: pa.Array) -> pa.Array:
     """Those that are somebody."""
     return users.filter(pc.not_equal(users, NO_USER["string" if is_text(users.type) else "int64"]))
+
+
+def expect_dataset(given: Any, name: str) -> Dataset:
+    """`given` if it is a dataset; a path or a frame is refused, and told how it becomes one."""
+    if not isinstance(given, Dataset):
+        raise InputError(
+            f"{name} must be a Dataset, got {given!r:.80}; Dataset.open(path) opens a folder, "
+            "exactk.from_frame(frame) reads a log"
+        )
+    return given

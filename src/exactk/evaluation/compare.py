@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 
 from exactk.data.columns.vocabulary import Vocabulary
-from exactk.data.dataset import Dataset, SplitRecord
+from exactk.data.dataset import Dataset, SplitRecord, expect_dataset
 from exactk.errors import InputError
 from exactk.evaluation import offpolicy
 from exactk.evaluation.click_models import second_judge
@@ -128,7 +128,11 @@ def compare(
     chosen = list(methods) if methods is not None else methods_for(quick)
     places = {name: _place(name) for name in chosen if isinstance(name, str)}
     existing = [Existing.of(given) for given in chosen if not isinstance(given, str)]
-    train, valid, test = data if not isinstance(data, Dataset) else data.split() if places else (data,) * 3
+    if isinstance(data, tuple | list) and len(data) == 3:
+        train, valid, test = (expect_dataset(part, "each part of data") for part in data)
+    else:
+        whole = expect_dataset(data, "data")
+        train, valid, test = whole.split() if places else (whole,) * 3
     _refuse_other_split(existing, test)
     if quick:
         train, valid = _thinned(train, QUICK_ROWS), _thinned(valid, QUICK_ROWS // 4)

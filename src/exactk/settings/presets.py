@@ -125,8 +125,8 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
 
 def preset(name: str) -> Config:
     """The settings known by this name: `best`, `paper`, `pair-value`, `best-ids`, `guided`, `large` or `tiny`."""
-    if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=1)
+    if str(name) not in PRESETS:
+        near = difflib.get_close_matches(str(name), PRESETS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(f"unknown preset {name!r}{hint} (there are {', '.join(PRESETS)})")
     return PRESETS[name]

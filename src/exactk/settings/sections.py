@@ -6,6 +6,7 @@ Knows no setting of exactk: those are where they are used (`config.py`, a world'
 from __future__ import annotations
 
 import difflib
+import math
 import types
 from collections.abc import Mapping
 from dataclasses import field, fields
@@ -160,8 +161,9 @@ def checked(name: str, value: Any, kind: Any) -> Any:
     if kind is Path and isinstance(value, str):
         return Path(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)) or value != value:
+        value = float(value) if abs(value) < 2**1000 else math.inf
+    endless = isinstance(value, float) and not math.isfinite(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)) or endless:
         raise ConfigError(f"setting {name} must be {_one_of(kind)}, got {value!r}")
     return value
 

@@ -22,7 +22,7 @@ from exactk.data.audit.probes import (
     list_probes,
 )
 from exactk.data.audit.verdict import findings
-from exactk.data.dataset import Dataset
+from exactk.data.dataset import Dataset, expect_dataset
 from exactk.data.logs.coding import NO_TIMESTAMP
 from exactk.data.split import Method, default_method
 from exactk.data.table import SPLITS
@@ -117,7 +117,7 @@ def audit(dataset: Dataset, by: Method | None = None, seed: int = 0, limit: int 
     Plain values only: what `exactk data audit --json` prints. `verdict` is a list of sentences, `clean` is False
     where a leak was found.
     """
-    train, valid, test = dataset.split(by, seed)
+    train, valid, test = expect_dataset(dataset, "dataset").split(by, seed)
     history = Dataset(dataset.folder, np.sort(np.concatenate([train.rows, valid.rows])))
     clicked = test.demonstrations()
     probed = _first_of_requests(clicked.take(clicked.folder.index.clicked_position[clicked.rows] >= 0))

@@ -45,6 +45,8 @@ from exactk.data.logs.written import (
     split_lists,
 )
 from exactk.data.table import codes_of, flatten, is_list, is_number, is_plain, is_text, owners, plain_values
+from exactk.errors import InputError
+from exactk.problem.rules.columns import nearest
 
 _ENOUGH = 50  # rows of items met before, to believe that a column is constant within them
 _MOSTLY_DISTINCT = 0.5
@@ -110,7 +112,13 @@ def draft_of_files(log: Path, items: Path | None, users: Path | None, roles: Map
     """Draft from the beginnings of files; of a folder of files, from the first and the last."""
     held = sorted(path for path in log.rglob("*") if ending_of(path) in ENDINGS) if log.is_dir() else []
     beside = [None if path is None else beginning(path, ID_LISTS) for path in (items, users)]
-    return draft_columns(beginning(tuple(held) or log, ID_LISTS), beside[0], beside[1], roles)
+    table = beginning(tuple(held) or log, ID_LISTS)
+    for ours, theirs in roles.items():
+        if theirs not in table.column_names:
+            raise InputError(
+                f"{log} has no column {theirs!r} to map {ours} to{nearest(theirs, table.column_names)}"
+            )
+    return draft_columns(table, beside[0], beside[1], roles)
 
 
 def draft_columns(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Int64
 
 from exactk.data.columns import SENT_MEASURES, Columns, bare_name, is_of_candidates
@@ -225,6 +226,12 @@ def requests_of_frame(frame: Any, asked: AskedColumns, one: bool = False) -> Req
     if one:
         asked = replace(asked, id_types={owner: t for owner, t in asked.id_types.items() if owner != "user"})
         taken = ("request_id", asked.columns.roles.get("request_id"))
+        for name in {*taken} & {*table.column_names}:
+            if (count := len(pc.unique(table[name]))) > 1:
+                raise InputError(
+                    f"the frame holds {count} requests (column {name!r}), and one is asked for; recommend_many takes "
+                    "all of them"
+                )
         nameless = [name for name in table.column_names if name not in taken]
         table = table.select(nameless).append_column("request_id", pa.array(np.zeros(len(table), np.int64)))
     reader = RequestReader(asked, "the frame", {"request_id": "request_id"} if one else None)

@@ -286,8 +286,11 @@ def _scaled(held: np.ndarray, scaling: Scaling | None) -> Float32[np.ndarray, "R
 
 def _sent(values: Any, size: int, what: str) -> Float32[np.ndarray, "F"]:
     try:
-        read = np.asarray(values, np.float32)
-    except (TypeError, ValueError) as error:
+        if np.asarray(values).dtype.kind in "USmM":
+            raise ValueError
+        with np.errstate(over="ignore"):
+            read = np.asarray(values, np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what} must be numbers, got {values!r:.80}") from error
     if read.shape != (size,):
         raise InputError(f"{what} must be {size} numbers, got {read.shape}")

@@ -60,23 +60,26 @@ COMPLEMENTS: Mapping[tuple[str, str], float] = {
 }  # fmt: skip
 
 
+MOST = 100_000_000  # people or goods, which are all in memory at once
+
+
 @dataclass(frozen=True)
 class WorldConfig(Section):
     """Size and knobs of a world; everything in it follows from these and nothing else."""
 
     section = "world"
 
-    users: int = setting(2_000, "how many users", least=1)
-    items: int = setting(5_000, "how many items; at least twice n", least=1)
+    users: int = setting(2_000, "how many users", least=1, most=MOST)
+    items: int = setting(5_000, "how many items; at least twice n", least=1, most=MOST)
     impressions: int = setting(30_000, "logged cards", least=1)
     k: int = setting(
         4, "items on a card; exact propensities are summed over all 2^k prefixes", least=1, most=12
     )
     n: int = setting(50, "candidates of a request", least=1)
     strength: float = setting(
-        1.0, "strength of the effect of pairs; 0: the best single items are the best card", least=0
+        1.0, "strength of the effect of pairs; 0: the best single items are the best card", least=0, most=100
     )
-    theme: float = setting(0.0, "what three items of one theme gain a card, in log-odds", least=0)
+    theme: float = setting(0.0, "what three items of one theme gain a card, in log-odds", least=0, most=100)
     click_rate: float = setting(0.13, "mean click probability of the logged cards", above=0, below=1)
     min_distance: float = setting(
         0.5, "least distance of two titles on one card, as normalised edit distance", least=0, most=1
