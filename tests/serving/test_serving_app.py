@@ -114,7 +114,20 @@ def test_an_explanation_says_why_each_other_item_is_out(client: httpx.Client) ->
         ({"k": 1, "scores": [1, 2], "items": [{"item_id": "a"}, {"item_id": "a"}]}, "twice"),
         ({"k": 1, "scores": [1, 2], "pair_scores": [[0, 1], [2, 0]]}, "symmetric"),
         ({"k": 1, "scores": [1, 2], "pair_scores": [[0, 1]]}, "square"),
-        ({"k": 1, "scores": [1], "constraints": [{"type": "rule", "function": "os.system"}]}, "'rule'"),
+        (
+            {"k": 1, "scores": [1], "constraints": [{"type": "rule", "function": "os.system"}]},
+            "must be a function",
+        ),
+        ({"k": 1, "scores": [1], "constraints": [{"type": "at_lest"}]}, '"count" with at_least'),
+        (
+            {
+                "k": 1,
+                "scores": [1],
+                "items": [{"item_id": 1, "price": 2}],
+                "constraints": [{"type": "total", "field": "prize", "at_most": 3}],
+            },
+            'no field "prize" (did you mean "price"?)',
+        ),
         ({"k": 1, "scores": [1], "constraints": [{"type": "distinct", "field": "brand"}]}, "brand"),
         ({"k": 1, "scores": [1], "constraints": [{"type": "distinct"}]}, "field"),
         ({"k": 1, "scores": [1], "exclude": ["ghost"]}, "ghost"),

@@ -78,7 +78,7 @@ class RequestError(InputError):
 
 def nearest(word: Any, known: Iterable[str]) -> str:
     """' (did you mean "title"?)', or the list of what is known where nothing comes near."""
-    choices = sorted(str(name) for name in known)
+    choices = sorted({str(name) for name in known})
     meant = [name for name in OTHER_SETTINGS.get(str(word), ()) if name in choices]
     close = meant or difflib.get_close_matches(str(word), choices, n=1)
     if close:

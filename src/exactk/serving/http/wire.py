@@ -22,17 +22,13 @@ from starlette.responses import Response
 
 from exactk.data.requests import Request
 from exactk.errors import ConfigError, InputError
+from exactk.problem.rules.columns import nearest
 from exactk.problem.rules.constraints import Constraints
 from exactk.serving.http import RefusalError
 from exactk.serving.settings import Settings
 
 B = TypeVar("B", bound=BaseModel)
 
-# A function cannot come over the wire, and a file path must not.
-WIRE_RULES = (
-    "allowed", "at_most", "count", "distinct", "forbid", "minimum_distance", "minimum_gap", "prefer", "share", "slots",
-    "title_distance", "total", "variety",
-)  # fmt: skip
 LARGE_BODY = 64 << 10  # read beside the event loop
 LARGEST_WHOLE = 2**53  # beyond it JSON loses digits
 LARGEST_FEATURE = 1e30  # squares of sums of such numbers overflow the single precision that models compute in
@@ -108,13 +104,8 @@ def constraints_of(rules: Sequence[Mapping[str, Any]]) -> Constraints:
 
 @lru_cache(maxsize=256)
 def _constraints(text: str) -> Constraints:
-    rules = json.loads(text)
-    for place, rule in enumerate(rules):
-        kind = rule.get("type")
-        if kind not in WIRE_RULES:
-            raise ConfigError(f"constraints/{place}: type {kind!r} is none of {', '.join(WIRE_RULES)}")
     try:
-        return Constraints.from_dict({"rule": rules})
+        return Constraints.from_dict({"rule": json.loads(text)})
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"constraints: {error}") from error
 
@@ -123,8 +114,10 @@ def columns_of(items: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> dic
     """The columns some rules need of one request's items, [1, N] each."""
     columns = {"item_id": _column([item["item_id"] for item in items])}
     for field in fields:
-        if field != "item_id" and any(field in item for item in items):
-            columns[field] = _column([item.get(field) for item in items])
+        if not any(field in item for item in items):
+            known = {name for item in items for name in item}
+            raise InputError(f'the items have no field "{field}"{nearest(field, known)}')
+        columns.setdefault(field, _column([item.get(field) for item in items]))
     return columns
 
 
