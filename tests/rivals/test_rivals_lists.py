@@ -20,9 +20,8 @@ from exactk.models.reward import Reward
 from exactk.problem.batch import Batch
 from exactk.problem.graph import is_valid_card
 from exactk.rivals.contract import Budget, Logs
-from exactk.rivals.counting import ItemCounts
+from exactk.rivals.counting import FOLDS, ItemCounts, rates
 from exactk.rivals.item_networks import fit_deeprank
-from exactk.rivals.libraries import FOLDS, rates
 from exactk.rivals.whole_cards import (
     Exhaustive,
     SlateFlow,

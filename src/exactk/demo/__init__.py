@@ -63,9 +63,8 @@ def solve_example(request: dict[str, Any]) -> Example:
     items: list[dict[str, Any]] = request["items"]
     columns = {name: [item[name] for item in items] for name in items[0]}
     rules = Constraints.from_dict({"rule": request["rules"]})
-    pairs = pair_matrix(
-        ScoredRequest(None, columns, request["name"], pair_scores=request.get("pair_scores", ()))
-    )
+    named = request.get("pair_scores", ())
+    pairs = pair_matrix(ScoredRequest(None, columns, request["name"], pair_scores=named))
     scores = np.array(columns.pop("score"), np.float64)
     best = solve(scores, request["k"], pairs, constraints=rules, items=columns, explain=True)
     held = {name: np.array([column], object) for name, column in columns.items()}

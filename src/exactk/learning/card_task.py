@@ -29,7 +29,7 @@ from exactk.models.pairvalue import Values
 from exactk.problem.batch import CANDIDATE_AXES
 from exactk.search.feasible import mark
 from exactk.search.maximise import best_few, exact
-from exactk.settings.config import CardValueConfig, InputSizes, PairValueConfig, ShownAs
+from exactk.settings.config import CardValueConfig, PairValueConfig, ShownAs
 from exactk.tensors import Facts, TensorBatch
 
 KNOWN_ENOUGH = (
@@ -69,13 +69,6 @@ def with_signal(view: Dataset, shown: ShownAs) -> Dataset:
         return view
     start = view.folder.index.click_start
     return view.take(start[view.rows + 1] > start[view.rows])
-
-
-def phase_of(
-    card: CardValueConfig, pair: PairValueConfig, sizes: InputSizes
-) -> CardValueConfig | PairValueConfig:
-    """Whose epochs, rates and batches: lists and sessions are few and rich, cards clicked or not many and poor."""
-    return pair if sizes.shown == "card" else card
 
 
 def batch_size_for(config: CardValueConfig | PairValueConfig, rows: int) -> int:

@@ -239,9 +239,7 @@ class _Run:
             for what, t in (("weight", p), ("gradient", p.grad))
             if t is not None and not torch.isfinite(t.coalesce().values() if t.is_sparse else t).all()
         ]
-        found = (
-            f"not finite: {', '.join(crooked[:3])}" if crooked else "weights and gradients are finite still"
-        )
+        found = f"not finite: {', '.join(crooked[:3])}" if crooked else "weights and gradients are finite"
         raise DivergedError(
             f"{self.task.name} training: loss is {float(loss)} at step {self.step} (epoch {self.epoch}, batch "
             f"{self.batch}); {found}. A smaller learning rate or training.clip_norm=1 usually helps; "

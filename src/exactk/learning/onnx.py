@@ -72,9 +72,8 @@ class CardGraph(nn.Module):
         )
         for t in range(self.card_size):
             final = t + 1 == self.card_size
-            beams, parent, place = self.best(
-                beams, encoded, state, graph, t, 1 if final else self.policy.config.beam
-            )
+            width = 1 if final else self.policy.config.beam
+            beams, parent, place = self.best(beams, encoded, state, graph, t, width)
             if not final:
                 kept = State(
                     *(take(part.flatten(2), parent).reshape(*parent.shape, *part.shape[2:]) for part in state)

@@ -184,7 +184,8 @@ def learn_value(config: Config, value: Reward | PairValue | CardValue, data: Dat
             valid=None if data.valid is None else card_task.with_signal(data.valid, shown),
         )
         card_task.fit_scales(value, data)
-        section = card_task.phase_of(config.card_value, config.pair_value, value.sizes)
+        # Lists and sessions are few and rich, cards clicked or not many and poor.
+        section = config.pair_value if shown == "card" else config.card_value
         batch_size = card_task.batch_size_for(section, len(data.train))
         task = card_task.card_value_task(value, data, batch_size, precision, choice)
     elif isinstance(value, PairValue):

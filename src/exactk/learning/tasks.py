@@ -193,9 +193,7 @@ def shown_the_best(value: PairValue, batch: TensorBatch) -> TensorBatch:
     """The same requests, each demonstrated the best valid card under the value: a teacher who knows no luck."""
     values = value.values(batch)
     card = exact(batch, values.node, values.pair).cards
-    return replace(
-        batch, card=card, clicked=torch.ones_like(batch.user, dtype=torch.bool), clicked_position=None
-    )
+    return replace(batch, card=card, clicked=torch.ones_like(batch.user).bool(), clicked_position=None)
 
 
 @torch.no_grad()

@@ -190,10 +190,8 @@ class CardInputs(nn.Module):
         numbers: EncodedNumbers = self.numbers(self._numbers(batch), batch.present)
         none = batch.item.new_zeros(*batch.item.shape, 0)
         codes = torch.cat([none, *self._held(batch, "item_categories", "candidate_categories")], -1).long()
-        as_they_are = (
-            ("item_vectors",) if self.reads.features_are_numbers else ("item_features", "item_vectors")
-        )
-        parts = [numbers.inputs, *self._held(batch, *as_they_are)]
+        features = [] if self.reads.features_are_numbers else self._held(batch, "item_features")
+        parts = [numbers.inputs, *features, *self._held(batch, "item_vectors")]
         pairs, of_pairs = self._pairs(batch, numbers, codes, at)
         candidates = torch.cat([*parts, of_pairs], -1)
         score = numbers.level.new_zeros(batch.item.shape)

@@ -92,10 +92,9 @@ class CardMember(nn.Module):
         self.attends, self.scores_pairs = reads.attends, reads.scores_pairs
         self.knows_users = sizes.users_recur
         self.base = PairMember(replace(pair_config, hidden_share=0.0), sizes) if reads.base else None
-        self.categories = Categories(reads.categories, config.embedding_size, config.hidden_share)
-        self.context_categories = Categories(
-            reads.context_categories, config.embedding_size, config.hidden_share
-        )
+        alike = (config.embedding_size, config.hidden_share)
+        self.categories = Categories(reads.categories, *alike)
+        self.context_categories = Categories(reads.context_categories, *alike)
         base_size = 0 if self.base is None else self.base.vectors.item_size + pair_config.embedding_size
         self.item = nn.Linear(reads.candidate_size + self.categories.size + base_size, D)
         self.context = nn.Linear(reads.context_size + self.context_categories.size, D)

@@ -240,9 +240,8 @@ class PairMember(nn.Module):
         user = self.vectors.user(batch)
         terms = self.terms(self.vectors.item(batch), user)
         pair = self.pairs(terms)  # B N N
-        pair = (
-            pair + pair.transpose(1, 2)
-        ) / 2  # symmetric to the last bit, which a product of matrices is not
+        # Symmetric to the last bit, which a product of matrices is not.
+        pair = (pair + pair.transpose(1, 2)) / 2
         others = off_diagonal(pair.shape[1], pair.device)
         return Values(self.user_bias(user).squeeze(-1), terms.node, pair * others)
 

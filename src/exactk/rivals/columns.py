@@ -75,9 +75,8 @@ def standardised(
 ) -> list[Float32[np.ndarray, "*S F"]]:
     """(x - mean) / deviation of train, 0 where missing; and 1 where missing."""
     missing = np.isnan(values)
-    scaled = np.clip(
-        (np.where(missing, spread.mean, values) - spread.mean) / spread.deviation, -FARTHEST, FARTHEST
-    )
+    apart = np.where(missing, 0.0, values - spread.mean) / spread.deviation
+    scaled = np.clip(apart, -FARTHEST, FARTHEST)
     return [scaled.astype(np.float32), missing.astype(np.float32)]
 
 

@@ -145,9 +145,7 @@ def fit_scorer(
     logs, judge = train, Judge.of(valid, budget)
     if scorer.by_clicks_alone:
         logs, valid = train.clicked_only(), valid.clicked_only()
-    held_out = [
-        TensorBatch.of(batch) for batch in valid.first(budget.validation_rows).batches(budget.batch_size)
-    ]
+    held_out = list(map(TensorBatch.of, valid.first(budget.validation_rows).batches(budget.batch_size)))
 
     def attempt(setting: Setting) -> tuple[Network, float]:
         network = scorer.make(setting, Generator().manual_seed(budget.seed))

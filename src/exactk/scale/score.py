@@ -159,9 +159,7 @@ class Scorer:
             fitted.builder.settle_titles(fitted.constraints)
         parts = requests.parts(AT_ONCE) if isinstance(requests, RequestTable) else [requests]
         answers = [answer for part in parts for answer in self._answers(part)]
-        refused = {
-            row: answer for row, answer in zip(read.rows, answers, strict=True) if isinstance(answer, str)
-        }
+        refused = {row: why for row, why in zip(read.rows, answers, strict=True) if isinstance(why, str)}
         return self._table(read, answers), dict(sorted((read.reasons | refused).items()))
 
     def _answers(self, requests: Sequence[Request]) -> list[ScoredCard | str]:
@@ -186,11 +184,10 @@ class Scorer:
         calibration = self.recommender.fitted.calibration
         limit = calibration(np.maximum(decision.bound, decision.logit))
         bound = np.where(np.isfinite(decision.bound), limit, np.nan)
-        found = zip(
-            decision.cards.tolist(), calibration(decision.logit).tolist(), bound.tolist(), strict=True
-        )
-        for place, (card, value, most) in zip(np.flatnonzero(possible).tolist(), found, strict=True):
-            answers[place] = ScoredCard([p for p in card if p >= 0], value, most)
+        figures = np.stack([calibration(decision.logit), bound], 1).tolist()
+        places = np.flatnonzero(possible).tolist()
+        for place, card, numbers in zip(places, decision.cards.tolist(), figures, strict=True):
+            answers[place] = ScoredCard([p for p in card if p >= 0], *numbers)
         return answers
 
     def _table(self, read: ReadRequests, answers: Sequence[ScoredCard | str]) -> pa.Table:
@@ -227,9 +224,8 @@ def _alone(answer: Any) -> ScoredCard | str:
         return ScoredCard(problem=without_place(answer))
     if isinstance(answer, ExactKError):
         return without_place(answer)
-    return ScoredCard(
-        answer.positions, answer.value, answer.bound if math.isfinite(answer.bound) else math.nan
-    )
+    bound = answer.bound if math.isfinite(answer.bound) else math.nan
+    return ScoredCard(answer.positions, answer.value, bound)
 
 
 class BadRowError(DataError):

@@ -248,9 +248,8 @@ def beam(steps: Steps[Any], feasible: Feasible, width: int) -> Beams:
             live = feasible.live(t).unsqueeze(-1)
             log_probs = log_probs.where(live, stay(log_probs))
             sets = sets.where(live, identity.unsqueeze(-1))
-        total, chosen = likeliest(
-            (total.unsqueeze(-1) + log_probs).flatten(1), sets.flatten(1), width, distinct=final
-        )
+        longer = (total.unsqueeze(-1) + log_probs).flatten(1)
+        total, chosen = likeliest(longer, sets.flatten(1), width, distinct=final)
         identity = sets.flatten(1).gather(1, chosen)
         parent, position = chosen // allowed.shape[2], chosen % allowed.shape[2]
         if feasible.facts.ragged:

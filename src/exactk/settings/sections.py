@@ -86,9 +86,7 @@ class Section:
         hints = hints_of(cls)
         for name in values:
             refuse_unknown(name, list(hints), cls.full_name(""))
-        return cls(
-            **{name: checked(cls.full_name(name), value, hints[name]) for name, value in values.items()}
-        )
+        return cls(**{n: checked(cls.full_name(n), value, hints[n]) for n, value in values.items()})
 
     @classmethod
     def listed(cls) -> list[SettingRow]:
@@ -129,9 +127,8 @@ def in_words(kind: Any) -> str:
     """What values a setting of this type takes."""
     kind, optional = options(kind)
     one_of = get_origin(kind) is Literal
-    return (
-        " or ".join(get_args(kind)) if one_of else _KINDS.get(kind, "list of texts")
-    ) + " or none" * optional
+    words = " or ".join(get_args(kind)) if one_of else _KINDS.get(kind, "list of texts")
+    return words + " or none" * optional
 
 
 def _one_of(kind: Any) -> str:
