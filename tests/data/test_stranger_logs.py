@@ -384,6 +384,34 @@ def test_what_tells_of_a_request_only_after_its_click_is_no_feature() -> None:
     assert draft_columns(pa.table(always)).columns.context.names == ("visits",)
 
 
+@pytest.mark.parametrize("in_lists", [False, True])
+def test_what_the_clicked_candidate_holds_is_no_feature_of_its_request(in_lists: bool) -> None:
+    """Every list has a click, so that it is never empty; what was searched for is known before."""
+    rows, place = shop_rows(requests=200), np.repeat(np.arange(200), 8)
+    kind = rows["item_id"] % 5
+    log = rows | {"kind": [f"k{n}" for n in kind]}
+    first = np.flatnonzero(rows["clicked"])
+    said = {
+        "chosen_kind": np.array([f"k{n}" for n in kind[first]]),
+        "bought_sku": rows["item_id"][first],
+        "paid": rows["price"][first],
+        "searched": np.array([f"k{n}" for n in np.where(np.arange(200) % 2 == 0, kind[first], 7)]),
+    }
+    log |= {name: held[place] for name, held in said.items()}
+    if in_lists:
+        lists = {
+            name: [list(part) for part in np.split(np.array(log[name]), 200)] for name in ("kind", "price")
+        }
+        items = [part.tolist() for part in np.split(rows["item_id"], 200)]
+        log = {"request_id": np.arange(200), "candidates": items, "clicked_item": rows["item_id"][first]}
+        log |= lists | said
+    found = draft_columns(pa.table(log))
+    reasons = {fact.column: fact.reason for fact in found.facts}
+    assert found.columns.context.names == ("searched",)
+    assert "it is the kind of what was clicked" in reasons["chosen_kind"]
+    assert "it is the price of what was clicked" in reasons["paid"]
+
+
 def test_what_was_logged_can_be_asked_again(built: tuple[StrangerLog, Path, dict[str, Any]]) -> None:
     """By the names and in the form of the log."""
     log, folder, said = built

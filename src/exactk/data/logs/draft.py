@@ -31,6 +31,8 @@ from exactk.data.logs.guess import (
     is_outcome,
     is_running_number,
     is_text_name,
+    names_clicked,
+    plain_comparable,
     points_at_clicks,
     words,
 )
@@ -319,7 +321,22 @@ class _Log:
         clicked = np.bincount(self.request[self.clicked], minlength=len(values)) > 0
         if is_outcome(values, clicked, luck=1e-6):  # requests without a click may be few
             return _OUTCOME
-        return _FINDS_CLICKS if points_at_clicks(values, self.clicked, self._sizes) else ""
+        if points_at_clicks(values, self.clicked, self._sizes):
+            return _FINDS_CLICKS
+        said = plain_comparable(values)
+        for name, of_candidates in self._of_candidates.items():
+            if names_clicked(said, of_candidates, self.clicked, self._sizes):
+                return f"it is the {name} of what was clicked, known only afterwards"
+        return ""
+
+    @cached_property
+    def _of_candidates(self) -> dict[str, np.ndarray]:
+        """What differs among the candidates of a request, as plain values."""
+        flats = {name: self._flat(plain_values(self.table[name])) for name in self.table.column_names}
+        return {
+            name: plain_comparable(flat) for name, (flat, of_request) in flats.items()
+            if flat is not None and not of_request and not is_list(flat.type) and len(flat) == self._sizes.sum()
+        }  # fmt: skip
 
     def _carrier(self, flat: pa.Array) -> str:
         """An item's where the column is constant within every item met again, else the candidate's."""

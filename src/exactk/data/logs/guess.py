@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Float64, Int64
 
 from exactk.data.logs.written import flags_of, order_of, read_moments
-from exactk.data.table import SPLITS, codes_of, flatten, is_list, is_number, is_text
+from exactk.data.table import SPLITS, codes_of, flatten, is_list, is_number, is_text, owners
 
 SUGGESTED_K = 4
 
@@ -96,6 +96,9 @@ _AFTERWARDS = (
     "timeonpage",
     "playtime",
     "scroll",
+    "viewport",
+    "inview",
+    "hover",
 )
 _CONSUMED = _set("watch watched read reading play played listen listened listening viewed viewing")
 _AMOUNTS = _set(
@@ -356,6 +359,32 @@ def points_at_clicks(values: pa.Array, clicked: Bool[np.ndarray, "C"], sizes: In
         if clicked[at[inside]].mean() >= _NEARLY_EVERY:
             return True
     return False
+
+
+def plain_comparable(values: pa.Array) -> np.ndarray:
+    """Numbers as floats (a missing one NaN), anything else as text (a missing one empty), to be compared."""
+    if is_number(values.type):
+        return np.asarray(values.cast(pa.float64(), safe=False))
+    return np.asarray(pc.fill_null(values.cast(pa.string()), "").to_numpy(zero_copy_only=False), str)
+
+
+def names_clicked(
+    said: np.ndarray, held: np.ndarray, clicked: Bool[np.ndarray, "C"], sizes: Int64[np.ndarray, "R"]
+) -> bool:
+    """Whether requests nearly always say what their clicked candidate holds, and most others of them do not.
+
+    Of lists with a click, where something is said: the category of what was clicked, its id, its price.
+    """
+    if said.dtype.kind != held.dtype.kind:
+        return False
+    owner, at = owners(sizes), np.flatnonzero(clicked)
+    known = (said != "") if said.dtype.kind == "U" else ~np.isnan(said)
+    told = np.bincount(owner[at], minlength=len(sizes)).astype(bool) & known
+    right = np.bincount(owner[at][said[owner[at]] == held[at]], minlength=len(sizes)).astype(bool)
+    if told.sum() < _ENOUGH_LISTS or right[told].mean() < _NEARLY_EVERY:
+        return False
+    others = np.flatnonzero(~clicked & told[owner])
+    return bool(len(others) and (said[owner[others]] == held[others]).mean() < 0.5)
 
 
 def finds_every_click(
