@@ -412,6 +412,20 @@ def test_what_the_clicked_candidate_holds_is_no_feature_of_its_request(in_lists:
     assert "it is the price of what was clicked" in reasons["paid"]
 
 
+@pytest.mark.parametrize("name", ["position clicked", "clicked_rank", "slotOfClick"])
+def test_the_place_of_the_click_is_no_feature_where_rows_are_mixed(name: str) -> None:
+    """Their order does not tell that it is the place; the name does. A rank by clicks differs within a request."""
+    rows = shop_rows()
+    mixed = np.random.default_rng(2).permutation(480)
+    log = rows | {
+        name: np.repeat(rows["clicked"].reshape(60, 8).argmax(1) + 1, 8),
+        "rank_by_clicks": rows["item_id"] % 9,
+    }
+    columns = draft_columns(pa.table({each: np.asarray(held)[mixed] for each, held in log.items()})).columns
+    assert name in columns.ignored
+    assert "rank_by_clicks" in (*columns.candidate.numbers, *columns.item.numbers)
+
+
 def test_what_was_logged_can_be_asked_again(built: tuple[StrangerLog, Path, dict[str, Any]]) -> None:
     """By the names and in the form of the log."""
     log, folder, said = built

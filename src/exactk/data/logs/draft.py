@@ -32,6 +32,7 @@ from exactk.data.logs.guess import (
     is_running_number,
     is_text_name,
     names_clicked,
+    names_place_of_click,
     plain_comparable,
     points_at_clicks,
     words,
@@ -61,6 +62,7 @@ _HISTORY = (
     "it lists items, as the history of a user does: no list of a request is read; make numbers of the candidates of it "
     "(how many of its category were read before, how similar its title is to theirs)"
 )
+_PLACE_OF_CLICK = "its name says which place was clicked, known only afterwards"
 _REQUEST_LISTS = "it holds lists of the request, which nothing here reads"
 _GRADE = (
     "its name says how good a candidate turned out; make it the reward to learn from it, a feature if it was known "
@@ -250,6 +252,8 @@ class _Log:
         flat, of_request = self._flat(column)
         if flat is None:
             return "", _ODD_LISTS
+        if of_request and names_place_of_click(name):
+            return "", _PLACE_OF_CLICK
         if of_request and is_list(flat.type):
             return "", _REQUEST_LISTS
         if not is_list(flat.type) and len(pc.unique(flat.drop_null())) < 2:

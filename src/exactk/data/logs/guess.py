@@ -82,6 +82,7 @@ _CLICK_WORDS = _set(
     "click clicked clicks purchase purchased booking booked order ordered bought chosen selected conversion converted "
     "cart"
 )
+_PLACES = _set("position pos rank slot place index")
 _MOMENT_WORDS = _set("timestamp ts time datetime date at")
 _OTHER_MOMENTS = _set(
     "publish published created creation birth release released signup registered registration modified updated expire "
@@ -210,6 +211,12 @@ def may_be_asked_at(name: str) -> bool:
 def is_click_name(name: str) -> bool:
     """The usual names of a column of clicks, those that may mean anything left out."""
     return plain_name(name) in ROLE_NAMES["clicked"] and plain_name(name) not in ("label", "target", "y")
+
+
+def names_place_of_click(name: str) -> bool:
+    """Whether a name says at which place of a list the click was: position clicked, clicked_rank."""
+    words = set(name_words(name))
+    return bool(_CLICK_WORDS & words and _PLACES & words)
 
 
 def speaks_of_clicks(name: str) -> bool:
