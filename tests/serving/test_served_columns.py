@@ -325,3 +325,23 @@ def test_a_name_new_to_the_model_trains_the_next_one(tmp_path: Path) -> None:
     assert told.rows == len(without)  # without the model it is a log like any other
     assert set(Dataset.open(tmp_path / "bare").folder.columns.candidate.numbers) >= {"price", "discount"}
     assert Dataset.open(tmp_path / "bare").folder.columns.candidate.categories == ("offer",)
+
+
+def test_a_request_of_nobody_is_answered_as_that_of_an_unknown_user_and_trains_as_such(
+    tmp_path: Path,
+) -> None:
+    known, nobody = bodies()[0], {**bodies()[1], "user": None}
+    settings = Settings(model=folder_of(COLUMNS), log=tmp_path / "log", **PATIENT)
+    with client_of(settings) as client:
+        post(client, known)
+        answer = post(client, nobody)
+        stranger = post(client, {**nobody, "user": "never met"})
+        told = {"request_id": answer["request_id"], "clicked": True, "clicked_item": answer["card"][0]}
+        assert client.post("/v1/feedback", json=told).json()["item"] == "on the card"
+        unsaid = {name: value for name, value in nobody.items() if name != "user"}
+        assert client.post("/v1/cards", json=unsaid).status_code == 422
+    assert (answer["card"], answer["value"]) == (stranger["card"], stranger["value"])
+    dataset, _ = built(tmp_path / "log", tmp_path / "data")
+    users = dataset.batch(dataset.vocabulary()).user
+    assert (users > 0).tolist() == [True, False, True]
+    assert dataset.folder.index.clicked.tolist() == [False, True, False]

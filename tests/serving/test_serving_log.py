@@ -261,3 +261,15 @@ def test_text_users_and_whole_number_items_keep_their_types_apart(tmp_path: Path
     collect(tmp_path / "log", tmp_path / "data")
     (read,) = pq.read_table(tmp_path / "data" / "impressions.parquet").to_pylist()
     assert (read["user_id"], read["candidates"]) == ("007", [1, 2])
+
+
+@pytest.mark.parametrize("known", [[7], []])
+def test_users_that_are_whole_numbers_stay_so_beside_nobody(tmp_path: Path, known: list[int]) -> None:
+    log = log_of(tmp_path / "log")
+    for number, user in enumerate([*known, None]):
+        shown(log, f"r{number}", user, [10, 11, 12], [11, 12], 1.0, 0.5, "champion", "v1")
+    log.close()
+    collect(tmp_path / "log", tmp_path / "data")
+    data = Dataset.open(tmp_path / "data")
+    assert data.vocabulary().user_ids.to_pylist() == known
+    assert (data.batch(data.vocabulary()).user == 0).tolist() == [False] * len(known) + [True]

@@ -78,6 +78,7 @@ def test_an_empty_key_file_does_not_open_the_service(tmp_path: Path) -> None:
 
 
 def test_the_split_gives_the_challenger_its_share() -> None:
+    assert {arm_of(None, 0.5, "spring") for _ in range(200)} == {CHALLENGER, CHAMPION}
     arms = [arm_of(f"u{n}", 0.2, "spring") for n in range(20_000)]
     # 4 standard deviations of a binomial(20000, 0.2) share: 4 * sqrt(0.2 * 0.8 / 20000) = 0.0113.
     assert abs(arms.count(CHALLENGER) / 20_000 - 0.2) < 0.0113

@@ -123,7 +123,7 @@ class CardRequest(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [CARDS_EXAMPLE]})
 
-    user: Id
+    user: Annotated[Id | None, Field(description="Null where nobody knows who asks: an unknown user.")]
     candidates: Annotated[
         Candidates,
         Field(description="Item ids, or items with the columns of the log, features and what rules read."),

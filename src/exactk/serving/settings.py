@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -140,13 +141,15 @@ CHAMPION = "champion"
 CHALLENGER = "challenger"
 
 
-def arm_of(user_id: int | str, challenger_share: float, salt: str) -> str:
+def arm_of(user_id: int | str | None, challenger_share: float, salt: str) -> str:
     """The arm of a user. A larger share moves users to the challenger, never one of them back.
 
-    A new salt shuffles everyone anew. The number 7 and the text "7" are two users.
+    A new salt shuffles everyone anew. The number 7 and the text "7" are two users. A request of nobody draws its own.
     """
     if challenger_share <= 0:
         return CHAMPION
+    if user_id is None:
+        return CHALLENGER if random.random() < challenger_share else CHAMPION
     mark = "i" if isinstance(user_id, int) else "s"
     digest = hashlib.blake2b(f"{salt}\0{mark}{user_id}".encode(), digest_size=8).digest()
     return CHALLENGER if int.from_bytes(digest) / 2**64 < challenger_share else CHAMPION

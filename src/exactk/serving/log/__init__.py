@@ -65,7 +65,7 @@ class Impression(NamedTuple):
     """A card as it was shown: out of what, how likely, by which model, and what had come along with the request."""
 
     request_id: str
-    user_id: Id
+    user_id: Id | None
     candidates: Sequence[Id]
     card: Sequence[Id]
     propensity: float | None
@@ -151,7 +151,7 @@ class ImpressionLog:
         moment = moment_of(shown.request_id)
         row = {
             "request_id": shown.request_id,
-            "user_id": str(shown.user_id),
+            "user_id": None if shown.user_id is None else str(shown.user_id),
             "candidates": shown.candidates if texts else [str(each) for each in shown.candidates],
             "card": shown.card if texts else [str(each) for each in shown.card],
             "propensity": shown.propensity,
@@ -159,7 +159,7 @@ class ImpressionLog:
             "arm": shown.arm,
             "model": shown.model,
             "value": shown.value,
-            "integer_users": isinstance(shown.user_id, int),
+            "integer_users": None if shown.user_id is None else isinstance(shown.user_id, int),
             "integer_items": kinds == {int},
         }
         if shown.columns:

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic_core import from_json
 
-from exactk.data.columns import SENT_MEASURES, Columns
+from exactk.data.columns import NO_USER, SENT_MEASURES, Columns
 from exactk.data.columns.codes import category_text
 from exactk.data.columns.vocabulary import FittedColumns
 from exactk.data.logs.rows import DistinctIds
-from exactk.data.table import flatten
+from exactk.data.table import flatten, replaced
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError
 from exactk.model_folder import TrainedModel
@@ -60,9 +60,22 @@ class _Seen:
     of_users: dict[str, dict[str, Any]] = field(default_factory=dict)
     integer_items: bool = True
     integer_users: bool = True
+    nobody: bool = False  # whether somebody asked who is not known
     rows: dict[str, int] = field(
         default_factory=dict
     )  # of each journal: more may come before the second reading
+
+    @property
+    def unknown_user(self) -> str:
+        """What stands for nobody, as ids are written in the log."""
+        return str(NO_USER["int64" if self.integer_users else "string"])
+
+    def see_users(self, table: pa.Table) -> None:
+        """Of some impressions."""
+        known = table.filter(pc.is_valid(table["user_id"]))
+        self.users.add(known["user_id"])
+        self.integer_users &= _all_integers(known, "users")
+        self.nobody |= len(known) < len(table)
 
     def see_context(self, context: Mapping[str, Any]) -> None:
         """One request's; what is no plain value is no column."""
@@ -180,7 +193,9 @@ def collect(
         writer.write_users(_with_ids(users, ("user_id",), seen.integer_users))
         for stem, table in tables_in(folder, "impressions", IMPRESSIONS):
             if seen.rows.get(stem):
-                rows = _impressions(table.slice(0, seen.rows[stem]), names, outcomes, left_out)
+                shown = table.slice(0, seen.rows[stem])
+                shown = replaced(shown, "user_id", pc.fill_null(shown["user_id"], seen.unknown_user))
+                rows = _impressions(shown, names, outcomes, left_out)
                 rows = _with_ids(
                     rows, ("candidates", "card", "clicked_item", "clicked_items"), seen.integer_items
                 )
@@ -202,9 +217,8 @@ def _read(folder: Path, feedback: pa.Table, served: TrainedModel | None) -> _See
             continue
         seen.rows[stem] = len(table)
         seen.items.add(table["candidates"])
-        seen.users.add(table["user_id"])
+        seen.see_users(table)
         seen.integer_items &= _all_integers(table, "items")
-        seen.integer_users &= _all_integers(table, "users")
         seen.numbers.update(pc.unique(pc.list_flatten(table["numbers"])).to_pylist())
         seen.categories.update(pc.unique(pc.list_flatten(table["categories"])).to_pylist())
         named = table.filter(pc.is_in(table["request_id"], value_set=answered))
@@ -213,14 +227,18 @@ def _read(folder: Path, feedback: pa.Table, served: TrainedModel | None) -> _See
             if text:
                 context = from_json(text)
                 seen.see_context(context)
-                if said := {name: value for name, value in context.items() if name in of_user}:
+                said = {name: value for name, value in context.items() if name in of_user}
+                if said and user is not None:
                     seen.of_users.setdefault(user, {}).update(said)
+    seen.integer_users &= len(seen.users.array()) > 0
+    if seen.nobody:
+        seen.users.add(pa.array([seen.unknown_user]))
     return seen
 
 
 def _all_integers(shown: pa.Table, of: str) -> bool:
     """Whether all ids were whole numbers; `integer_ids`, in older logs, says it of users and items together."""
-    return bool(pc.all(pc.coalesce(shown[f"integer_{of}"], shown["integer_ids"])).as_py())
+    return bool(pc.all(pc.coalesce(shown[f"integer_{of}"], shown["integer_ids"]), min_count=0).as_py())
 
 
 def _outcomes(
