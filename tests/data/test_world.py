@@ -241,7 +241,7 @@ def test_without_a_path_the_folder_goes_with_the_dataset() -> None:
 def test_only_a_world_s_dataset_has_a_truth(log: Dataset, tmp_path: Path) -> None:
     with DatasetWriter(tmp_path / "plain"):
         pass
-    with pytest.raises(DataError, match="not written by a world"):
+    with pytest.raises(DataError, match="is not a simulated world"):
         World.of(Dataset.open(tmp_path / "plain"))
     old = dict(log.meta.provenance) | {"version": 0}
     with DatasetWriter(tmp_path / "old", Meta(provenance=old)):

@@ -74,9 +74,9 @@ def test_a_finished_write_replaces_the_old_folder(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_dataset_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(DataError, match="no dataset"), DatasetWriter(tmp_path):
+    with pytest.raises(DataError, match="is not a dataset"), DatasetWriter(tmp_path):
         pass
-    with pytest.raises(DataError, match="no dataset"), DatasetWriter(tmp_path / "thesis.tex"):
+    with pytest.raises(DataError, match="is not a dataset"), DatasetWriter(tmp_path / "thesis.tex"):
         pass
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
