@@ -19,9 +19,9 @@ import pytest
 from exactk.problem import exact
 from exactk.problem.compiling import compiled, compiled_sums, compiled_within, fingerprint
 from exactk.problem.exact import cliques
+from exactk.problem.exact.leaves import offer
 from exactk.problem.exact.levels import tighten
 from exactk.problem.exact.pairs import branch
-from exactk.problem.exact.ranking import offer
 from exactk.problem.graph import Requests, complete_graph
 from random_briefs import a_shelf
 

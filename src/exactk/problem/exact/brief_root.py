@@ -1,9 +1,10 @@
-"""The root of a search under a brief: prices of places and sums, and what each candidate adds once they are settled.
+"""The root of a search under a brief: prices of places, sums and crowds, and what each candidate adds after them.
 
 Knows no search. Prices move what candidates add so that the bound sees places and sums; cards are not weighed by them.
 Whatever the prices, the bound they give is proven; good ones make it tight. A row's price p is added to its candidates
 p times their entry, and p times the row's bound is taken off the card: at most nothing lost for any card within bounds.
-A place's price is taken off whoever stands in it, and added to the card.
+A place's price is taken off whoever stands in it, and added to the card. A crowd is the candidates of one value, where
+different values are preferred: the k-th of them on a card costs k - 1 breaks.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from exactk.problem.exact.bits import ONE, compiled_inside, compiled_within
-from exactk.problem.exact.crowds import Crowd, crowds_of
-from exactk.problem.exact.partners import best_sum, top_sum
+from exactk.problem.exact.levels import OPEN, ORDER, SCRATCH, WORTH, best_sum, top_sum, who_is
 from exactk.problem.exact.places import cheapest_assignment
 from exactk.problem.exact.setup import pair_matrix
 
@@ -279,3 +279,90 @@ def without_crowd(pairs, largest, crowd):
             if pairs[i, j] == -np.inf:
                 return largest, False
     return largest, largest == 0.0
+
+
+class Crowd(NamedTuple):
+    """A preference for different values: the value of each candidate, and what each break costs (0: there is none)."""
+
+    code: np.ndarray
+    price: float
+
+
+@compiled_within
+def crowds_of(clash, position, m, code):
+    """Number the crowds, if the pairs that clash are exactly those within crowds; False where they are not."""
+    num = 0
+    for i in range(m):
+        code[i] = num
+        for j in range(i):
+            if clash[position[i], position[j]]:
+                code[i] = code[j]
+                break
+        num += code[i] == num
+    for i in range(m):
+        for j in range(i):
+            if clash[position[i], position[j]] != (code[i] == code[j]):
+                return False
+    return True
+
+
+@compiled_inside
+def least_crowding(code, names, num, need, seen):
+    """The fewest clashes among `need` of the candidates: spread as evenly as there are any."""
+    groups = 0
+    for x in range(num):
+        seen[code[names[x]]] += 1
+        groups += seen[code[names[x]]] == 1
+    clashes, level = 0, 0
+    while need > 0 and groups > 0:
+        clashes += level * min(need, groups)
+        need -= groups
+        level += 1
+        groups = 0
+        for x in range(num):
+            c = code[names[x]]
+            if seen[c] > level:
+                groups += 1
+                seen[c] = -seen[c]  # counted at this level
+        for x in range(num):
+            seen[code[names[x]]] = abs(seen[code[names[x]]])
+    for x in range(num):
+        seen[code[names[x]]] = 0
+    return clashes
+
+
+@compiled_inside
+def top_apart(levels, d, num, need, crowd, small, seen):
+    """The most that `need` of what is open can be worth together.
+
+    With a price, each but the first of a crowd costs one more than the one before; else the first cap is kept.
+    Both leave what the best of a group are worth falling, so that taking the largest first is right.
+    """
+    values, names = levels.values, levels.names
+    for x in range(num):
+        i = who_is(levels, d, names[OPEN, d, x])
+        names[ORDER, 0, x] = crowd.code[i] if crowd.price > 0.0 else small.label[0, i] + 1
+        values[SCRATCH, 0, x] = values[WORTH, d, x]
+    total = 0.0
+    for _ in range(need):
+        at, most = -1, -np.inf
+        for x in range(num):
+            group = names[ORDER, 0, x]
+            value = values[SCRATCH, 0, x] - crowd.price * seen[group]
+            if (
+                crowd.price == 0.0
+                and group > 0
+                and small.used[group - 1] + seen[group] >= small.room[group - 1]
+            ):
+                value = -np.inf
+            if value > most:
+                at, most = x, value
+        if at < 0:
+            total = -np.inf
+            break
+        total += most
+        values[SCRATCH, 0, at] = -np.inf
+        seen[names[ORDER, 0, at]] += 1
+    for x in range(num):
+        seen[names[ORDER, 0, x]] = 0
+    return total

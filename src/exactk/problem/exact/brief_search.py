@@ -11,9 +11,27 @@ from typing import NamedTuple
 import numpy as np
 
 from exactk.problem.exact.bits import compiled_inside, compiled_into, compiled_within, seconds
-from exactk.problem.exact.brief_root import Root, dearest_crowd, root_of, rows_exclude, without_crowd
-from exactk.problem.exact.crowds import Crowd, least_crowding, top_apart
-from exactk.problem.exact.leaves import count_clashes, leaf_of, offer_leaf, offer_pairs, offer_with
+from exactk.problem.exact.brief_root import (
+    Crowd,
+    Root,
+    dearest_crowd,
+    least_crowding,
+    root_of,
+    rows_exclude,
+    top_apart,
+    without_crowd,
+)
+from exactk.problem.exact.leaves import (
+    LARGEST_SUM,
+    TOO_LARGE,
+    Best,
+    bar_of,
+    count_clashes,
+    leaf_of,
+    offer_leaf,
+    offer_pairs,
+    offer_with,
+)
 from exactk.problem.exact.levels import (
     ADDS,
     COLUMNS,
@@ -35,7 +53,6 @@ from exactk.problem.exact.levels import (
     who_is,
 )
 from exactk.problem.exact.pairs import bound_of_rest, come_too_late, drop_full, path_of
-from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, Best, bar_of
 from exactk.problem.exact.setup import count_in, has_bad, put_back, small_of
 from exactk.problem.exact.start import largest, start_with
 from exactk.problem.exact.wants import owed, still_possible, wants_of, wear

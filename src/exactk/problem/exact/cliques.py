@@ -24,7 +24,7 @@ from exactk.problem.exact.best import (
     exists_briefs_each,
 )
 from exactk.problem.exact.exists import FOUND, OUT_OF_TIME, completable_each, exists_each
-from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE
+from exactk.problem.exact.leaves import LARGEST_SUM, TOO_LARGE
 from exactk.problem.graph import Requests
 from exactk.problem.rules.columns import RequestError
 

@@ -18,7 +18,7 @@ from exactk.problem.exact.bits import (
     seconds,
     without,
 )
-from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, Best, bar_of, comes_too_late, offer
+from exactk.problem.exact.leaves import LARGEST_SUM, TOO_LARGE, Best, bar_of, comes_too_late, offer
 from exactk.problem.exact.setup import binding_groups, join_row, members, put_back, take
 
 # Steps before colouring is tried, with a card in hand and without: most searches end within them, and a step with

@@ -12,6 +12,7 @@ import numpy as np
 
 from exactk.problem.exact.bits import compiled_inside, compiled_within, seconds
 from exactk.problem.exact.exists import FOUND, NONE, find_any
+from exactk.problem.exact.leaves import LARGEST_SUM, TOO_LARGE, Best, bar_of, comes_too_late, offer
 from exactk.problem.exact.levels import (
     ADDS,
     HOPE,
@@ -32,7 +33,6 @@ from exactk.problem.exact.levels import (
     top_worths,
     who_is,
 )
-from exactk.problem.exact.ranking import LARGEST_SUM, TOO_LARGE, Best, bar_of, comes_too_late, offer
 from exactk.problem.exact.setup import (
     count_in,
     has_bad,
