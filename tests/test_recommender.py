@@ -513,13 +513,14 @@ def test_what_cannot_be_used_is_refused_in_words_whatever_it_is() -> None:
     with pytest.raises(InputError, match=r"holds 2 requests \(column 'request_id'\)"):
         bare("u1", two)
     assert set(bare("u1", two[:3]).items) == set(CANDIDATES[:3])
-    for asked in (
-        lambda: unwrap(Recommender.fit)(Recommender("tiny"), "data/log"),  # type: ignore[arg-type]
-        lambda: unwrap(Recommender.evaluate)(recommender, "data/log"),  # type: ignore[arg-type]
-        lambda: unwrap(compare)("data/log", ["random"]),  # type: ignore[arg-type]
-        lambda: unwrap(audit)(None),  # type: ignore[arg-type]
+    plain: Any = unwrap
+    for given in (
+        partial(plain(Recommender.fit), Recommender("tiny"), "data/log"),
+        partial(plain(Recommender.evaluate), recommender, "data/log"),
+        partial(plain(compare), "data/log", ["random"]),
+        partial(plain(audit), None),
     ):
         with pytest.raises(InputError, match="must be a Dataset, got .*; Dataset.open"):
-            asked()
+            given()
     with pytest.raises(ConfigError, match="unknown preset None"):
-        unwrap(preset)(None)  # type: ignore[arg-type]
+        plain(preset)(None)

@@ -89,14 +89,9 @@ def views(job: MethodRun) -> tuple[Dataset, Dataset, Dataset]:
     return train, valid, test
 
 
-def _split(method: str) -> tuple[str, str]:
-    module, _, function = method.partition(":")
-    return module, function
-
-
 def code_digest(method: str) -> str:
     """Changes with any file of this package, and with the file of somebody else's method."""
-    module = _split(method)[0]
+    module = method.partition(":")[0]
     digest = sha256(_package_digest().encode())
     if module.split(".")[0] != exactk.__name__:
         try:
@@ -116,7 +111,7 @@ def _package_digest() -> str:
 
 def resolve(method: str) -> Method:
     """`module:function` as the function."""
-    module, function = _split(method)
+    module, _, function = method.partition(":")
     try:
         found: Method = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:

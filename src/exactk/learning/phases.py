@@ -164,8 +164,8 @@ def ids_tell_more(config: Config, sizes: InputSizes, data: Data) -> bool:
         return False
     pair_value = replace(config.pair_value, members=1, epochs=min(TRIAL_EPOCHS, config.pair_value.epochs))
     trial, losses = replace(config, pair_value=pair_value), list[float]()
-    for told in (False, True):
-        value = Models.untrained(trial, replace(sizes, ids_tell_more=told), 1).to(data.device).value
+    for ids_too in (False, True):
+        value = Models.untrained(trial, replace(sizes, ids_tell_more=ids_too), 1).to(data.device).value
         assert isinstance(value, PairValue)
         figures = learn_value(trial, value, data, Run())
         losses.append(min(f["loss"] for f in figures if f["event"] == "valid"))

@@ -7,6 +7,7 @@ counts (those of a training row leave its own fold out); ALS and BPR of implicit
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -354,13 +355,8 @@ def fit_implicit_als(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
         {"factors": factors, "regularization": ridge, "alpha": alpha}
         for factors, ridge, alpha in [(32, 1.0, 5.0), (16, 10.0, 5.0), (64, 0.1, 1.0), (32, 10.0, 20.0)]
     ]
-
-    def model(setting: Setting) -> Any:
-        return library("implicit").als.AlternatingLeastSquares(
-            **setting, iterations=budget.epochs, num_threads=1, random_state=budget.seed
-        )
-
-    return _implicit("implicit ALS", settings, model, train, valid, budget)
+    make = partial(library("implicit").als.AlternatingLeastSquares, iterations=budget.epochs)
+    return _implicit("implicit ALS", settings, make, train, valid, budget)
 
 
 def fit_implicit_bpr(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
@@ -369,26 +365,20 @@ def fit_implicit_bpr(train: Logs, valid: Logs, budget: Budget) -> TrainedMethod:
         {"factors": factors, "learning_rate": rate, "regularization": 0.01}
         for factors, rate in [(32, 0.05), (16, 0.01), (64, 0.05), (32, 0.1)]
     ]
-
-    def model(setting: Setting) -> Any:
-        return library("implicit").bpr.BayesianPersonalizedRanking(
-            **setting, iterations=10 * budget.epochs, num_threads=1, random_state=budget.seed
-        )
-
-    return _implicit("implicit BPR", settings, model, train, valid, budget)
+    make = partial(library("implicit").bpr.BayesianPersonalizedRanking, iterations=10 * budget.epochs)
+    return _implicit("implicit BPR", settings, make, train, valid, budget)
 
 
 def _implicit(
-    name: str, settings: list[dict[str, Any]], model: Any, train: Logs, valid: Logs, budget: Budget
+    name: str, settings: list[dict[str, Any]], make: Any, train: Logs, valid: Logs, budget: Budget
 ) -> TrainedMethod:
-    library("implicit")
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
     clicks, judge = click_matrix(train), Judge.of(valid, budget)
 
     def attempt(setting: Setting) -> tuple[Dot, float]:
         with threadpool_limits(1, "blas"):  # implicit is slow beside a pool of BLAS, and says so loudly
-            learned = model(setting)
+            learned = make(**setting, num_threads=1, random_state=budget.seed)
             learned.fit(clicks, show_progress=False)
         user, item = (np.asarray(f, np.float32) for f in (learned.user_factors, learned.item_factors))
         user[0] = item[0] = 0.0

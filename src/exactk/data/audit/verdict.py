@@ -63,7 +63,9 @@ def _lists(measured: Mapping[str, Any]) -> Iterator[Finding]:
     best = max(found["columns"].items(), key=lambda held: held[1], default=None)
     if best is not None:
         turned = ", smallest first," if best[0].startswith("-") else ","
-        yield note(f"the best single column, {best[0].removeprefix('-')!r}{turned} holds {best[1]:.3f} of the {what}")
+        yield note(
+            f"the best single column, {best[0].removeprefix('-')!r}{turned} holds {best[1]:.3f} of the {what}"
+        )
     place = found["mean_place_of_click"]
     logged = max(orders.get("the order shown", 0.0), orders.get("the logged card", 0.0))
     usual = max(chance, orders.get("popularity in train", 0.0))
@@ -149,7 +151,9 @@ def _validity(measured: Mapping[str, Any]) -> Iterator[Finding]:
         yield warning(f"{broken} of {checked} logged cards break the folder's own rules (rows {rows}, ...)")
     feasible = validity["feasible_requests"]
     if feasible is not None and feasible < 1:
-        yield warning(f"only {feasible:.1%} of the requests have a valid card; the others need a rule relaxed")
+        yield warning(
+            f"only {feasible:.1%} of the requests have a valid card; the others need a rule relaxed"
+        )
     if not broken and feasible == 1:
         yield note(f"all {checked} cards checked are valid, and every request has a valid card")
 
