@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +109,30 @@ def test_letters_that_a_terminal_lacks_end_nothing(tmp_path: Path, letters: str)
         assert (done.returncode, b"Traceback" in done.stderr) == (2 if "--include" in more else 0, False)
         if "--json" in more:
             assert json.loads(done.stdout.decode(letters))["cards"][0]["items"] == ["\u0416\u00e9"]
+
+
+DEAF = "hashlib.pbkdf2_hmac('sha256', b'', b'', 10**12)"  # machine code that hears of nothing, as a search
+HEARD = "\nfor _ in range(10**9): time.sleep(0.01)"
+
+
+@pytest.mark.parametrize("work", [DEAF, HEARD])
+def test_ctrl_c_ends_a_search_that_hears_of_no_signal(work: str) -> None:
+    code = f"""
+import hashlib, time
+from exactk.cli.output import interruptible
+try:
+    with interruptible():
+        print("begun", flush=True)
+        {work.strip()}
+except KeyboardInterrupt:
+    print("heard")
+"""
+    done = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert done.stdout is not None
+    assert done.stdout.readline() == "begun\n"
+    done.send_signal(signal.SIGINT)
+    said, complained = done.communicate(timeout=120)
+    ends = (130, "", "exactk: interrupted\n") if work == DEAF else (0, "heard\n", "")
+    assert (done.returncode, said, complained) == ends

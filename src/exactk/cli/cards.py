@@ -29,6 +29,7 @@ from exactk.cli.output import (
     emit,
     emit_json,
     emit_table,
+    interruptible,
     kept_file,
     plain,
     progress_bar,
@@ -95,7 +96,7 @@ def solve(
     size = file.stat().st_size if file.is_file() else 0
     shown: list[Solved] = []
     count = failed = 0
-    with kept_cards(out, file, rules) as keep, progress_bar("solving", size) as progress:
+    with interruptible(), kept_cards(out, file, rules) as keep, progress_bar("solving", size) as progress:
         for answer in solve_file(file, k, constraints, score, progress, text_ids, **settings):
             keep(answer.as_dict())
             count += 1
@@ -167,7 +168,7 @@ def recommend(
     settings: dict[str, Any] = {"relax": tuple(relax), "explain": explain, "constraints": constraints}
     answers: list[dict[str, Any]] = []
     count = failed = 0
-    with kept_cards(out, requests, rules) as keep, _source(requests) as source:
+    with interruptible(), kept_cards(out, requests, rules) as keep, _source(requests) as source:
         for answer in _answers(recommender, reader, source, settings):
             keep(answer)
             count += 1
@@ -274,7 +275,7 @@ def score(
 
     offered = None if candidates is None else plain_candidates(candidates, model)
     job = ScoringJob(str(model), str(out), column_map(columns), offered, k, skip_bad)
-    with progress_bar("scoring", 100) as bar:
+    with nullcontext() if on_ray else interruptible(), progress_bar("scoring", 100) as bar:
         place = Placement(on_ray, address, workers)
         report = run(job, source, place, rows, lambda done, total: bar(100 * done // max(1, total)))
     if as_json:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +20,8 @@ import typer
 
 from exactk.atomic import followed
 from exactk.errors import InputError
+
+DEAF_SECONDS = 1.0  # a command that has not heard of Ctrl-C by then will not soon
 
 # Options that several commands share.
 JSON = typer.Option(False, "--json", help="Print exactly one JSON object.")
@@ -32,6 +37,44 @@ ADDRESS = typer.Option(
     "--address",
     help="Address of the Ray cluster; by default RAY_ADDRESS, or else a local Ray for this run.",
 )
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C ends a search, too: machine code hears of no signal, and the search may run for ever.
+
+    A thread is woken by the signal itself. If the main thread stands where it stood `DEAF_SECONDS` later, the process
+    ends; drafts of files stay beside their places, as after a kill.
+    """
+    main = threading.main_thread()
+    if threading.current_thread() is not main:
+        yield
+        return
+
+    def place() -> tuple[int, int]:
+        frame = sys._current_frames()[main.ident or 0]
+        return id(frame), frame.f_lasti
+
+    def watch() -> None:
+        while os.read(reading, 1):
+            stood = place()
+            time.sleep(DEAF_SECONDS)
+            if place() == stood:
+                os.write(2, b"exactk: interrupted\n")
+                os._exit(130)
+
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    before = signal.set_wakeup_fd(writing)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writing)
+        watcher.join()
+        os.close(reading)
 
 
 def talk(line: str) -> None:
