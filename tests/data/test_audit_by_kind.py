@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from exactk.data import Dataset
-from exactk.data.audit import audit
+from exactk.data.audit import audit, stats
 from exactk.data.audit.probes import _whole
 from exactk.data.logs.draft import draft_columns
 from exactk.data.logs.frame import from_frame
@@ -44,6 +44,18 @@ def by_hand(dataset: Dataset, column: str, sign: float) -> float:
                 found.append(min(max((4 - above) / tied, 0), 1))
         shares.append(np.mean(found))
     return float(np.mean(shares))
+
+
+def test_lists_shown_whole_count_no_cards_and_say_what_size_they_ask_for() -> None:
+    sizes = [2, 3, 9]
+    rows = {
+        "request_id": np.repeat(np.arange(3), sizes),
+        "item_id": np.arange(14),
+        "clicked": np.arange(14) % 7 == 1,
+    }
+    counted = stats(from_frame(pa.table(rows), {"k": 4}))
+    assert counted["K"] == {"least": 2, "mean": 3.0, "most": 4}
+    assert counted["cards"] == 0
 
 
 def test_lists_are_judged_by_the_share_of_their_clicks_that_a_card_would_hold(lists: Dataset) -> None:

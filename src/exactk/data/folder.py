@@ -216,19 +216,22 @@ class Folder:
             for one, so_far in zip(said, counts, strict=True)
         ]
 
+    def card_sizes(self, rows: Int64[np.ndarray, "B"]) -> Int32[np.ndarray, "B"]:
+        """Of the card of each row; one without a card asks for one of K, or of all it has where they are fewer."""
+        starts = (self.index.card_start, self.index.candidate_start)
+        cards, lists = (start[rows + 1] - start[rows] for start in starts)
+        return np.asarray(np.where(cards > 0, cards, np.minimum(self.meta.K or 0, lists)), np.int32)
+
     def batch(
         self, rows: Int64[np.ndarray, "B"], vocabulary: Vocabulary, own_rules: ItemRules | None = None
     ) -> Batch:
         """These rows as arrays. `own_rules` replace the folder's constraint and its recorded graphs."""
         index = self.index
         seen = self._seen_through(vocabulary)
-        count = index.candidate_start[rows + 1] - index.candidate_start[rows]
-        card_size = index.card_start[rows + 1] - index.card_start[rows]
         item = index.candidate_rows(rows)  # B N
         present = item >= 0
         card = padded(rows, index.card_start, index.card)  # B K
-        # A request without a card asks for one of K, or of all it has where they are fewer.
-        size = np.where(card_size > 0, card_size, np.minimum(self.meta.K or 0, count)).astype(np.int32)
+        size = self.card_sizes(rows)
         rules = own_rules or self.rules
         graph, group, cap = self._validity(rows, item, own_rules)
         user = index.user[rows].astype(np.int64)

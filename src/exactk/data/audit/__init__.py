@@ -37,11 +37,11 @@ def stats(dataset: Dataset) -> dict[str, Any]:
     """Counts of the view, as plain values: what `exactk data stats` prints.
 
     `users` and `items` are those that occur in impressions, `cards` distinct (user, card) pairs, `samples`
-    impressions: the columns of the paper's dataset table.
+    impressions: the columns of the paper's dataset table. Lists shown whole have no cards; K is what they ask for.
     """
     index, rows = dataset.folder.index, dataset.rows
     candidates = np.diff(index.candidate_start)[rows]
-    sizes = np.diff(index.card_start)[rows]
+    carded = index.card_start[rows + 1] > index.card_start[rows]
     moments = index.timestamp[rows]
     dated = moments != NO_TIMESTAMP
     vocabulary = dataset.vocabulary(columns=False)
@@ -55,9 +55,9 @@ def stats(dataset: Dataset) -> dict[str, Any]:
         "requests": len(np.unique(index.request[rows])),
         "users": vocabulary.num_users - 1,
         "items": vocabulary.num_items - 1,
-        "cards": len(np.unique(card_fingerprints(dataset))),
+        "cards": len(np.unique(card_fingerprints(dataset)[carded])),
         "catalogue": {"users": len(index.user_features), "items": len(index.item_features)},
-        "K": _spread(sizes),
+        "K": _spread(dataset.folder.card_sizes(rows)),
         "N": _spread(candidates),
         "clicked": int(dataset.clicked.sum()),
         "click_rate": float(dataset.clicked.mean()) if len(dataset) else None,
