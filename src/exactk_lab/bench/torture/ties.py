@@ -13,7 +13,7 @@ from unittest import mock
 
 import numpy as np
 
-from exactk.problem.exact import cliques, nodes, ranking, setup
+from exactk.problem.exact import cliques, leaves, nodes, setup
 from exactk.problem.graph import Requests, complete_graph
 from exactk.problem.ties import tie_keys
 from exactk_lab.bench.report import Goal
@@ -85,7 +85,7 @@ def _nodes(requests: Requests, scores: np.ndarray) -> int:
     assert requests.tie_key is not None
     order = np.argsort(-requests.tie_key[0], kind="stable")
     must, card, weight = np.empty(N, np.int64), np.full((1, K), -1), np.full(1, -np.inf)
-    with mock.patch.multiple(nodes, take=counted(setup.take), offer=counted(ranking.offer)):
+    with mock.patch.multiple(nodes, take=counted(setup.take), offer=counted(leaves.offer)):
         nodes.search_nodes.py_func(
             requests.graph[0], scores[0], must, 0, order, N, K, requests.group[0], requests.cap[0], np.inf,
             card, weight, np.full(2, -1),
