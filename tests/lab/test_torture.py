@@ -7,6 +7,7 @@ import time
 import pytest
 
 from exactk_lab.bench import torture
+from exactk_lab.bench.torture import ties
 
 
 def fine() -> str:
@@ -39,3 +40,8 @@ def test_each_kind_of_fault_is_counted_and_the_trials_after_it_still_run(
 def test_no_door_hangs_breaks_or_errs(door: str) -> None:
     counts = torture.tortured(torture.DOORS[door](7, 40))
     assert counts == torture.DoorCounts(tried=40)
+
+
+def test_ties_are_searched_in_one_step_an_item() -> None:
+    requests, scores = ties._request(0, 0)
+    assert ties._nodes(requests, scores) == requests.card_size[0]
