@@ -15,16 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from column_logs import (
-    COLUMNS,
-    K,
-    as_lists,
-    as_requests,
-    assert_same,
-    beside_items,
-    column_logs,
-    with_counts,
-)
+from column_logs import COLUMNS, K, as_lists, as_requests, assert_same, beside_items, column_logs, with_counts
 from exactk.data.logs.files import is_untyped, tables_of
 from exactk.data.logs.frame import from_frame
 from exactk.data.logs.request_rows import AskedColumns, RequestReader, numbered, requests_of_frame

@@ -26,7 +26,7 @@ from exactk.data.folder import Folder, ItemRules
 from exactk.data.index import Index
 from exactk.data.rolling import RollingCounts
 from exactk.data.split import Cutoffs, Method, epoch_order, in_batches, split_rows
-from exactk.data.table import FILES, Meta, is_text, nobody_among, pack_graphs
+from exactk.data.table import FILES, Meta, is_text, nobody_among, pack_graphs, replaced
 from exactk.data.writer import DatasetWriter
 from exactk.errors import DataError, InputError
 from exactk.problem.batch import Batch
@@ -236,12 +236,8 @@ class Dataset:
                 rows = np.arange(first, first + len(batch))
                 first += len(batch)
                 count = index.candidate_start[rows + 1] - index.candidate_start[rows]
-                item = index.candidate_rows(rows)
-                packed = pack_graphs(self.rules.graph(item), count)
-                table = pa.Table.from_batches([batch])
-                if "graph" in table.column_names:
-                    table = table.drop_columns(["graph"])
-                writer.write_impressions(table.append_column("graph", packed))
+                packed = pack_graphs(self.rules.graph(index.candidate_rows(rows)), count)
+                writer.write_impressions(replaced(pa.Table.from_batches([batch]), "graph", packed))
 
     def split(
         self,
@@ -257,9 +253,8 @@ class Dataset:
                 raise InputError(f"timestamps of this log are numbers: cutoffs must be, too, got {moment}")
         parts = split_rows(self.folder.index, self.rows, by, seed, (valid, test), cutoffs)
         moments = None if cutoffs is None else [str(moment) for moment in cutoffs]
-        record = SplitRecord(
-            str(self.meta.checksums[FILES["impressions"]]["sha256"]), by, seed, valid, test, moments
-        )
+        checksum = str(self.meta.checksums[FILES["impressions"]]["sha256"])
+        record = SplitRecord(checksum, by, seed, valid, test, moments)
         train, validation, held_out = (Dataset(self.folder, rows, self._own_rules, record) for rows in parts)
         return train, validation, held_out
 
@@ -276,6 +271,7 @@ class Dataset:
         met = np.zeros(len(index.item_features), bool)
         mark_met(self.rows, index.candidate_start, index.candidates, met)
         items = np.flatnonzero(met)
+        fitted = fitted_columns(self.folder, self.rows, users, items, texts) if columns else FittedColumns()
         return Vocabulary(
             user_ids=_known(self.folder.user_ids.take(pa.array(users[:0] if user_rows else users))),
             item_ids=self.folder.item_ids.take(pa.array(items[:0] if item_rows else items)),
@@ -283,9 +279,7 @@ class Dataset:
             item_scaling=Scaling.fitted(index.item_features, items) if index.item_features.shape[1] else None,
             user_rows=user_rows,
             item_rows=item_rows,
-            columns=fitted_columns(self.folder, self.rows, users, items, texts)
-            if columns
-            else FittedColumns(),
+            columns=fitted,
         )
 
     def solvable(self, vocabulary: Vocabulary) -> Dataset:
@@ -300,12 +294,7 @@ class Dataset:
         return -(-len(self) // batch_size)
 
     def batches(
-        self,
-        vocabulary: Vocabulary,
-        batch_size: int,
-        seed: int | None = None,
-        epoch: int = 0,
-        start: int = 0,
+        self, vocabulary: Vocabulary, batch_size: int, seed: int | None = None, epoch: int = 0, start: int = 0
     ) -> Iterator[Batch]:
         """Batches start, start + 1, ... of an epoch, in an order fixed by (seed, epoch); None keeps the view's."""
         if batch_size < 1 or start < 0:

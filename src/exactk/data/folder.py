@@ -6,9 +6,10 @@ and of items it reads only the columns they ask for.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,18 +18,19 @@ from jaxtyping import Bool, Float32, Int32, Int64
 
 from exactk.data.assemble import entries, gathered_features, padded, unpacked_graphs
 from exactk.data.columns import Columns
-from exactk.data.columns.candidates import CandidateColumns
-from exactk.data.columns.codes import keys_of_column
+from exactk.data.columns.codes import category_lists, keys_of_column
 from exactk.data.columns.items import derived_pairs
 from exactk.data.columns.logged import LoggedColumns
 from exactk.data.columns.vocabulary import Scaling, Vocabulary
 from exactk.data.index import check_files, open_index
 from exactk.data.rolling import FILE as COUNTS
 from exactk.data.rolling import RollingCounts
-from exactk.data.table import FILES, Meta, combine, flatten, is_list, lists_of
+from exactk.data.table import FILES, Meta, combine, flatten, is_list, lists_of, read_parquet
+from exactk.data.writer import CATEGORIES, NUMBERS, VALUES, number_names
 from exactk.errors import DataError
 from exactk.problem.batch import Batch
 from exactk.problem.brief import Brief
+from exactk.problem.rules.columns import as_written
 from exactk.problem.rules.constraints import Constraints
 
 ItemRows = Int64[np.ndarray, "B N"]  # candidates as rows of items, -1 where nobody is
@@ -48,9 +50,8 @@ class ItemRules:
         wanted = sorted({"item_id", *self.constraints.fields})
         held = pq.read_schema(self.items_file).names
         if missing := [name for name in wanted if name not in held]:
-            raise DataError(
-                f"{self.items_file}: the constraint reads column '{missing[0]}', which is not there"
-            )
+            column = f"column '{missing[0]}', which is not there"
+            raise DataError(f"{self.items_file}: the constraint reads {column}")
         table = pq.read_table(self.items_file, columns=wanted)
         return {name: _as_rules_read(table[name]) for name in wanted}
 
@@ -84,6 +85,66 @@ def _as_rules_read(column: pa.ChunkedArray) -> np.ndarray:
         if len(lengths) and (lengths == lengths[0]).all():
             return np.asarray(values).reshape(len(lengths), -1)
     return np.asarray(combine(column))
+
+
+_SMALL = 1 << 12  # bytes
+
+
+@dataclass(frozen=True)
+class CandidateColumns:
+    """The matrices of a folder, mapped; row c is the c-th candidate of all impressions end to end."""
+
+    number_names: tuple[str, ...]
+    numbers: Float32[np.ndarray, "C F"]
+    category_names: tuple[str, ...]
+    categories: Int32[np.ndarray, "C G"]
+    values: dict[str, list[str]]  # of each category, in the order of their codes from 1
+
+    @classmethod
+    def of(cls, folder: Path, columns: Columns, num_candidates: int) -> CandidateColumns:
+        """Map what `CandidateWriter` wrote."""
+        numbers, categories = number_names(columns), columns.candidate.categories
+        return cls(
+            number_names=numbers,
+            numbers=mapped_matrix(folder / NUMBERS, np.float32, num_candidates, len(numbers)),
+            category_names=categories,
+            categories=mapped_matrix(folder / CATEGORIES, np.int32, num_candidates, len(categories)),
+            values=category_lists(read_parquet(folder / VALUES), categories) if categories else {},
+        )
+
+    def said(self, first: int, last: int) -> list[dict[str, Any]]:
+        """What the log says of candidates first to last - 1, by name, as it was written; nothing where missing.
+
+        No reward: no request can know one.
+        """
+        rows: list[dict[str, Any]] = [{} for _ in range(first, last)]
+        for place, name in enumerate(self.number_names):
+            for row, value in zip(rows, as_written(self.numbers[first:last, place]).tolist(), strict=True):
+                if value == value and name != "reward":  # NaN is missing
+                    row[name] = int(value) if value.is_integer() else value
+        for place, name in enumerate(self.category_names):
+            values = self.values[name]
+            for row, code in zip(rows, self.categories[first:last, place].tolist(), strict=True):
+                if code:
+                    row[name] = values[code - 1]
+        return rows
+
+
+def mapped_matrix(path: Path, dtype: type[np.generic], rows: int, width: int) -> np.ndarray:
+    """The rows as they lie on disk, read as they are asked for; no file is there for no columns."""
+    if not width:
+        return np.empty((rows, 0), dtype)
+    try:
+        # An empty matrix cannot be mapped; np.asarray drops memmap's subclass, which compiled loops do not know.
+        mode: Literal["r"] | None = "r" if path.stat().st_size > _SMALL else None
+        matrix = np.asarray(np.load(path, mmap_mode=mode, allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is missing or damaged: {error}") from error
+    if matrix.ndim != 2 or matrix.shape[1] != width:
+        raise DataError(f"{path} is damaged: its shape is {matrix.shape}, {width} columns were written")
+    if len(matrix) != rows:
+        raise DataError(f"{path} has {len(matrix)} rows, the impressions {rows} candidates")
+    return matrix
 
 
 class Folder:
@@ -211,10 +272,8 @@ class Folder:
         first, last = (int(at) for at in self.index.candidate_start[row : row + 2])
         said = self.candidate_columns.said(first, last)
         counts = self.index.rolling[first:last].tolist() if self.names.rolling else [[]] * len(said)
-        return [
-            one | dict(zip(self.names.rolling, so_far, strict=True))
-            for one, so_far in zip(said, counts, strict=True)
-        ]
+        names = self.names.rolling
+        return [one | dict(zip(names, each, strict=True)) for one, each in zip(said, counts, strict=True)]
 
     def card_sizes(self, rows: Int64[np.ndarray, "B"]) -> Int32[np.ndarray, "B"]:
         """Of the card of each row; one without a card asks for one of K, or of all it has where they are fewer."""

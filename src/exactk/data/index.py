@@ -106,9 +106,8 @@ def open_index(folder: Path, meta: Meta, verify: bool = False) -> tuple[Index, I
 
     Later openings trust it while the Parquet files keep their size and time of change, or re-hash them first.
     """
-    key = hashlib.sha256(
-        json.dumps([_VERSION, meta.checksums, meta.columns], sort_keys=True).encode()
-    ).hexdigest()[:16]
+    described = json.dumps([_VERSION, meta.checksums, meta.columns], sort_keys=True)
+    key = hashlib.sha256(described.encode()).hexdigest()[:16]
     homes = [folder / ".index" / key, _user_cache() / key]
     for home in homes:
         if _is_there(home):
@@ -216,9 +215,8 @@ def _build(folder: Path, meta: Meta, draft: Path) -> None:
     items = pq.read_table(folder / FILES["items"], columns=["item_id"])["item_id"]
     users = pq.read_table(folder / FILES["users"], columns=["user_id"])["user_id"]
     columns = Columns.from_dict(meta.columns or {}, f"{folder / 'meta.json'}: columns")
-    coder = Coder(
-        RowLookup(items, FILES["items"], "item_id"), RowLookup(users, FILES["users"], "user_id"), columns
-    )
+    of_item = RowLookup(items, FILES["items"], "item_id")
+    coder = Coder(of_item, RowLookup(users, FILES["users"], "user_id"), columns)
     with _Flat(draft) as flat:
         for start in ("candidate_start", "card_start", "graph_start", "click_start"):
             flat.append(start, np.zeros(1, np.int64))
@@ -283,10 +281,8 @@ def _write_categories(flat: _Flat, path: Path, kind: str, names: Sequence[str]) 
             if name not in file.schema_arrow.names:
                 raise DataError(f"{path}: there is no column '{name}', which the dataset's columns name")
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(names)) if names else ():
-            codes = [
-                coder.coded(name, category_texts(batch.column(name), f"{path.name}: {name}"))
-                for name in names
-            ]
+            texts = {name: category_texts(batch.column(name), f"{path.name}: {name}") for name in names}
+            codes = [coder.coded(name, held) for name, held in texts.items()]
             flat.append(f"{kind}_categories", np.column_stack(codes))
     return {f"{kind}.{name}": held for name, held in coder.lists().items()}
 

@@ -227,9 +227,7 @@ class RollingCounts:
         user, item = np.divmod(keys[held], np.int64(1) << 32)
         return user, item, self._counted.pairs[held]
 
-    def _add_pairs(
-        self, user: Int64[np.ndarray, "P"], item: Int64[np.ndarray, "P"], pairs: np.ndarray
-    ) -> None:
+    def _add_pairs(self, user: np.ndarray, item: np.ndarray, pairs: np.ndarray) -> None:
         self._room_for(len(self._items), len(user))
         _add_pairs_each(self._counted, user, item, np.ascontiguousarray(pairs, np.float64))
 
@@ -364,21 +362,10 @@ def _look_up(counted, user, items, kinds, out):
                 if keys[slot] == key:
                     own_clicks, own_shown = counted.pairs[slot, 0], counted.pairs[slot, 1]
         rate = (clicks + WEIGHT * overall) / (shown + WEIGHT)
+        own_rate = (own_clicks + WEIGHT * rate) / (own_shown + WEIGHT)
+        counts = (clicks, shown, rate, own_clicks, own_shown, own_rate)  # as ROLLING has them
         for f in range(len(kinds)):
-            kind = kinds[f]
-            if kind == 0:
-                value = clicks
-            elif kind == 1:
-                value = shown
-            elif kind == 2:
-                value = rate
-            elif kind == 3:
-                value = own_clicks
-            elif kind == 4:
-                value = own_shown
-            else:
-                value = (own_clicks + WEIGHT * rate) / (own_shown + WEIGHT)
-            out[n, f] = value
+            out[n, f] = counts[kinds[f]]
 
 
 @compiled

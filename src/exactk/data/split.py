@@ -134,9 +134,8 @@ def _shared_item_blocks(index: Index, rows: Rows) -> Int64[np.ndarray, "R"]:
     """
     order = np.lexsort((rows, index.user[rows]))
     numbered = np.empty(len(rows), np.int64)
-    numbered[order] = linked_blocks(
-        rows[order], index.user, index.request, index.candidate_start, index.candidates
-    )
+    candidates = (index.candidate_start, index.candidates)
+    numbered[order] = linked_blocks(rows[order], index.user, index.request, *candidates)
     return numbered
 
 
@@ -153,9 +152,8 @@ def epoch_order(
     shuffles within each, so that a log larger than memory is read in long runs, not row by row from all over the disk.
     """
     if seed is None:
-        yield from (
-            np.arange(first, min(first + window, num_rows)) for first in range(start, num_rows, window)
-        )
+        for first in range(start, num_rows, window):
+            yield np.arange(first, min(first + window, num_rows))
         return
     if num_rows <= window:
         yield np.random.default_rng([seed, epoch]).permutation(num_rows)[start:]

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +23,7 @@ from exactk.errors import DataError
 FORMAT = 2
 READABLE = (1, 2)  # 1 had no columns
 Kind = Literal["impressions", "items", "users"]
-FILES: Mapping[Kind, str] = {
-    "impressions": "impressions.parquet",
-    "items": "items.parquet",
-    "users": "users.parquet",
-}
+FILES: Mapping[Kind, str] = {kind: f"{kind}.parquet" for kind in get_args(Kind)}
 SPLITS = ("train", "valid", "test")
 
 _REQUIRED: Mapping[Kind, tuple[str, ...]] = {
@@ -121,13 +117,9 @@ def _canonical_column(column: pa.ChunkedArray, name: str, file: str, first_row: 
 
 
 _PLAIN = {
-    "clicked": pa.bool_(),
-    "propensity": pa.float64(),
-    "graph": pa.binary(),
-    "split": pa.string(),
-    "title": pa.string(),
-    "category": pa.string(),
-}
+    "clicked": pa.bool_(), "propensity": pa.float64(), "graph": pa.binary(), "split": pa.string(),
+    "title": pa.string(), "category": pa.string(),
+}  # fmt: skip
 
 
 def _id_type(kind: pa.DataType, name: str, file: str) -> pa.DataType:

@@ -1,6 +1,8 @@
 """DatasetWriter: tables in, one finished dataset folder out, or none at all.
 
-Knows no source: frames, MovieLens, the authors' files and the world all write through here.
+Knows no source: frames, MovieLens, the authors' files and the world all write through here. What a log says of every
+candidate of every impression is stored once, in plain .npy files beside the Parquet: numbers are float32, NaN where
+missing; categories int32 codes, 0 where missing.
 """
 
 from __future__ import annotations
@@ -14,23 +16,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from jaxtyping import Float32
 
 from exactk.atomic import atomic_folder, check_replaceable, failed, sha256
 from exactk.data.columns import Columns
-from exactk.data.columns.candidates import VALUES, CandidateWriter
-from exactk.data.table import FILES, Kind, Meta, canonical
+from exactk.data.columns.codes import CategoryCoder, categories_table, category_texts
+from exactk.data.table import FILES, Kind, Meta, canonical, flatten
 from exactk.errors import DataError
 
+_ID = pa.int64()
 _EMPTY: Mapping[Kind, pa.Schema] = {
-    "impressions": pa.schema(
-        {"request_id": pa.int64(), "user_id": pa.int64(), "candidates": pa.list_(pa.int64())}
-    ),
-    "items": pa.schema({"item_id": pa.int64()}),
-    "users": pa.schema({"user_id": pa.int64()}),
+    "impressions": pa.schema({"request_id": _ID, "user_id": _ID, "candidates": pa.list_(_ID)}),
+    "items": pa.schema({"item_id": _ID}),
+    "users": pa.schema({"user_id": _ID}),
 }
+NUMBERS, CATEGORIES, VALUES = "candidate_numbers.npy", "candidate_categories.npy", "candidate_values.parquet"
 
 
 class DatasetWriter:
@@ -205,3 +209,98 @@ class _Sink:
             self._writer.close()
         with suppress(OSError):
             self._file.close()
+
+
+def number_names(columns: Columns) -> tuple[str, ...]:
+    """Columns of the matrix of numbers: the features, then score, position and reward where the log has them."""
+    return (*columns.candidate.numbers, *columns.measured)
+
+
+class CandidateWriter:
+    """Takes the candidates' columns out of impressions and appends them to the matrices."""
+
+    def __init__(self, folder: Path, columns: Columns) -> None:
+        self.columns = columns
+        self.numbers = number_names(columns)
+        self.categories = columns.candidate.categories
+        self._coder = CategoryCoder(self.categories)
+        self._matrices = {
+            name: MatrixWriter(folder / name, dtype, len(columns_of))
+            for name, dtype, columns_of in (
+                (NUMBERS, np.float32, self.numbers), (CATEGORIES, np.int32, self.categories),
+            )
+            if columns_of
+        }  # fmt: skip
+
+    def take_from(self, table: pa.Table, first_row: int) -> pa.Table:
+        """Append what the impressions say of their candidates; the impressions without it."""
+        counts = flatten(table["candidates"])[1]
+        names = (*self.numbers, *self.categories)
+        held = {name: self._flat(table, name, counts, first_row) for name in names}
+        if self.numbers:
+            blocks = [_float32(held[name]) for name in self.numbers]
+            self._matrices[NUMBERS].append(np.column_stack(blocks))
+        if self.categories:
+            codes = [self._coder.coded(name, category_texts(held[name])) for name in self.categories]
+            self._matrices[CATEGORIES].append(np.column_stack(codes))
+        return table.drop_columns([*map(self._named, names)])
+
+    def close(self) -> tuple[dict[str, dict[str, Any]], pa.Table | None]:
+        """Checksums of the finished matrices, and the categories' values as a table."""
+        sums = {name: matrix.close() for name, matrix in self._matrices.items()}
+        return sums, categories_table(self._coder.lists()) if self.categories else None
+
+    def abandon(self) -> None:
+        """Let go of the files."""
+        for matrix in self._matrices.values():
+            matrix.abandon()
+
+    def _named(self, name: str) -> str:
+        return name if name in self.columns.measured else f"candidate.{name}"
+
+    def _flat(self, table: pa.Table, name: str, counts: np.ndarray, first_row: int) -> pa.Array:
+        named = self._named(name)
+        if named not in table.column_names:
+            raise DataError(f"impressions have no column '{named}', which meta.json names")
+        values, sizes = flatten(table[named])
+        if (sizes != counts).any():
+            row = int(np.flatnonzero(sizes != counts)[0])
+            place = f"row {first_row + row}, column '{named}'"
+            raise DataError(f"impressions: {place}: {sizes[row]} values for {counts[row]} candidates")
+        return values
+
+
+def _float32(values: pa.Array) -> Float32[np.ndarray, "C"]:
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    plain = np.asarray(values.cast(pa.float32(), safe=False), np.float32)  # nulls become NaN
+    return plain if np.isfinite(plain).all() else np.where(np.isinf(plain), np.float32(np.nan), plain)
+
+
+class MatrixWriter:
+    """An [R, F] .npy file growing row by row. numpy leaves room in the header for R, which is known at the end."""
+
+    def __init__(self, path: Path, dtype: type[np.generic], width: int) -> None:
+        self.path, self.dtype, self.width, self.rows = path, np.dtype(dtype), width, 0
+        self._file = path.open("wb")
+        self._write_header()
+
+    def append(self, block: np.ndarray) -> None:
+        """More rows."""
+        self._file.write(np.ascontiguousarray(block, self.dtype).data)
+        self.rows += len(block)
+
+    def close(self) -> dict[str, Any]:
+        """Finish the file; what meta.json records of it."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+        return {"sha256": sha256(self.path), "bytes": self.path.stat().st_size, "rows": self.rows}
+
+    def abandon(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _write_header(self) -> None:
+        described = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, self.width)}
+        np.lib.format.write_array_header_1_0(self._file, described)

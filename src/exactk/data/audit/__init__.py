@@ -71,8 +71,7 @@ def stats(dataset: Dataset) -> dict[str, Any]:
         "constraint": list(dataset.constraints.names) if dataset.constraints else [],
         "recorded_graphs": dataset.folder.has_graphs,
     }
-    paper = dataset.meta.provenance.get("paper")
-    if paper:
+    if paper := dataset.meta.provenance.get("paper"):
         described["paper"] = {
             name: {"paper": said, "here": described[name], "equal": described[name] == said}
             for name, said in paper.items()
@@ -117,7 +116,8 @@ def audit(dataset: Dataset, by: Method | None = None, seed: int = 0, limit: int 
     Plain values only: what `exactk data audit --json` prints. `verdict` is a list of sentences, `clean` is False
     where a leak was found.
     """
-    train, valid, test = expect_dataset(dataset, "dataset").split(by, seed)
+    parts = dict(zip(SPLITS, expect_dataset(dataset, "dataset").split(by, seed), strict=True))
+    train, valid, test = parts.values()
     history = Dataset(dataset.folder, np.sort(np.concatenate([train.rows, valid.rows])))
     clicked = test.demonstrations()
     probed = _first_of_requests(clicked.take(clicked.folder.index.clicked_position[clicked.rows] >= 0))
@@ -129,16 +129,14 @@ def audit(dataset: Dataset, by: Method | None = None, seed: int = 0, limit: int 
         "recovery": card_recovery(history, test, limit, seed) if signal.positives_only else None,
         "split": {
             "by": by or default_method(dataset.folder.index, dataset.rows),
-            "train": len(train),
-            "valid": len(valid),
-            "test": len(test),
+            **{name: len(view) for name, view in parts.items()},
         },
         "probed_requests": len(probed),
         "overlap": _overlap(history, test),
         **_probes(history, probed),
         "labels": {
             name: {"impressions": len(view), "clicked": float(view.clicked.mean()) if len(view) else None}
-            for name, view in (("train", train), ("valid", valid), ("test", test))
+            for name, view in parts.items()
         },
         "validity": _validity(dataset, seed),
         "propensity": _propensity(dataset),
@@ -175,7 +173,7 @@ def _probes(history: Dataset, probed: Dataset) -> dict[str, Any]:
     users = np.unique(probed.folder.index.user[probed.rows]).astype(np.int64)
     counts = HistoryCounts.of(_first_of_requests(history), history.demonstrations(), users)
     hits: dict[str, list[np.ndarray]] = {"least_seen": [], "popularity": [], "chance": []}
-    shared: dict[str, list[np.ndarray]] = {"least_seen": [], "popularity": [], "chance": []}
+    shared: dict[str, list[np.ndarray]] = {name: [] for name in hits}
     seen: list[np.ndarray] = []
     clicks: list[np.ndarray] = []
     mechanical: list[np.ndarray] = []
@@ -186,11 +184,8 @@ def _probes(history: Dataset, probed: Dataset) -> dict[str, Any]:
         times = counts.times_seen(index.user[rows].astype(np.int64), item)
         shown = (card >= 0).sum(axis=1)
         size = np.where(shown > 0, shown, np.minimum(probed.meta.K or 0, (item >= 0).sum(axis=1)))
-        for name, score in (
-            ("least_seen", -times.astype(np.float64)),
-            ("popularity", counts.positive_rate(item)),
-            ("chance", np.zeros(item.shape)),
-        ):
+        scores = (-times.astype(np.float64), counts.positive_rate(item), np.zeros(item.shape))
+        for name, score in zip(hits, scores, strict=True):
             hits[name].append(expected_hits(score, item >= 0, click[:, None], size)[:, 0])
             held = expected_hits(score, item >= 0, card, size).sum(axis=1)
             shared[name].append(held[shown > 0] / shown[shown > 0])
@@ -200,8 +195,8 @@ def _probes(history: Dataset, probed: Dataset) -> dict[str, Any]:
         seen.append((times > 0)[(item >= 0) & ~at_click])
         clicks.append((times > 0)[at_click])
     measured: dict[str, Any] = {
-        name: {"precision": _mean(hits[name]), "error": _error(hits[name]), "hit_ratio": _mean(shared[name])}
-        for name in ("least_seen", "popularity", "chance")
+        name: {"precision": _mean(found), "error": _error(found), "hit_ratio": _mean(shared[name])}
+        for name, found in hits.items()
     }
     measured["popularity"]["hit_ratio_of_random_companions"] = _mean(mechanical)
     measured["pairs"] = {"unclicked_seen_before": _mean(seen), "clicked_seen_before": _mean(clicks)}

@@ -227,9 +227,8 @@ def _share(score: PerCandidate, worth: PerCandidate, batch: Batch) -> PerRequest
     wanted = np.argsort(-worth, axis=1, kind="stable")[:, :most]  # B W
     weight = np.take_along_axis(worth, wanted, axis=1)
     finite = np.where(np.isfinite(score), score, -1e300)
-    held = expected_hits(
-        finite, batch.present, np.where(weight > 0, wanted, -1), batch.card_size.astype(np.int64)
-    )
+    sought = np.where(weight > 0, wanted, -1)
+    held = expected_hits(finite, batch.present, sought, batch.card_size.astype(np.int64))
     return np.asarray((held * weight).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300))
 
 

@@ -35,11 +35,8 @@ _KINDS = {
     "user": ("numbers", "categories"),
 }
 _PAIR_KINDS = {
-    "same": ("categories",),
-    "cosine": ("texts", "vectors"),
-    "overlap": ("texts",),
-    "gap": ("numbers",),
-}
+    "same": ("categories",), "cosine": ("texts", "vectors"), "overlap": ("texts",), "gap": ("numbers",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -117,22 +114,17 @@ class Columns:
         return tuple(name for name in MEASURED if name in self.roles)
 
     def _check_pair(self, pair: PairFeature) -> None:
-        if pair.kind not in _PAIR_KINDS:
-            raise ConfigError(
-                f"pair_features: {str(pair)!r}: no kind {pair.kind!r}{nearest(pair.kind, _PAIR_KINDS)}"
-            )
-        fitting = [
-            name
-            for held in (self.candidate, self.item)
-            for kind in _PAIR_KINDS[pair.kind]
-            for name in getattr(held, kind)
-        ]
+        where, kinds = f"pair_features: {str(pair)!r}", _PAIR_KINDS.get(pair.kind)
+        if kinds is None:
+            raise ConfigError(f"{where}: no kind {pair.kind!r}{nearest(pair.kind, _PAIR_KINDS)}")
+        carriers = (self.candidate, self.item)
+        fitting = [name for held in carriers for kind in kinds for name in getattr(held, kind)]
         if pair.kind == "cosine":
             fitting += map(encoded_name, self.encoders)
         if pair.column not in fitting:
             raise ConfigError(
-                f"pair_features: {str(pair)!r} reads {' or '.join(_PAIR_KINDS[pair.kind])} of candidates or items, "
-                f"and {pair.column!r} is none{nearest(pair.column, fitting)}"
+                f"{where} reads {' or '.join(kinds)} of candidates or items, and {pair.column!r} is none"
+                f"{nearest(pair.column, fitting)}"
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -307,12 +299,9 @@ def _flag(held: Any, where: str) -> bool:
 
 def _toml(value: Any) -> str:
     if isinstance(value, list):
-        written = ", ".join(map(_toml, value))
-        return (
-            f"[{written}]"
-            if len(written) < 100
-            else "[\n" + "".join(f"  {_toml(one)},\n" for one in value) + "]"
-        )
+        members = [*map(_toml, value)]
+        short = ", ".join(members)
+        return f"[{short}]" if len(short) < 100 else "[\n" + "".join(f"  {one},\n" for one in members) + "]"
     # TOML's basic strings and integers are JSON's, but for one character that must be escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 

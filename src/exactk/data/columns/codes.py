@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Int32, Int64
 
-from exactk.data.table import combine, is_text, plain_values
+from exactk.data.table import combine, is_number, is_text, plain_values
 from exactk.errors import DataError, InputError
 from exactk.problem.ties import finish, hash_texts
 
@@ -25,9 +25,7 @@ def category_texts(values: pa.Array | pa.ChunkedArray, where: str = "a category"
     kind = array.type
     if pa.types.is_floating(kind):
         array = _whole_numbers_bare(pc.if_else(pc.is_nan(array), None, array))
-    elif not (
-        is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
-    ):
+    elif not (is_text(kind) or is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         raise DataError(
             f"{where} holds {kind}, which cannot be a category; categories are text, whole numbers or flags"
         )
@@ -88,9 +86,8 @@ def categories_table(lists: Mapping[str, Sequence[str]]) -> pa.Table:
 def category_lists(table: pa.Table, names: Sequence[str]) -> dict[str, list[str]]:
     """The way back."""
     lists: dict[str, list[str]] = {name: [] for name in names}
-    rows: list[Any] = table.to_pylist()
-    for row in rows:
-        lists[row["column"]].append(row["value"])
+    for column, value in zip(table["column"].to_pylist(), table["value"].to_pylist(), strict=True):
+        lists[column].append(value)
     return lists
 
 

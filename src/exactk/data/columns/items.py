@@ -43,7 +43,7 @@ class ItemColumns:
     def of(cls, items: pa.Table, fitted: FittedColumns, features: Float32[np.ndarray, "I F"]) -> ItemColumns:
         """Read the columns that the vocabulary knows; `features` are the raw ones of the same rows."""
         categories = fitted.item_categories
-        texts = {name: category_texts(_column(items, name, pa.string())) for name in categories.names}
+        texts = {name: category_texts(_column(items, name)) for name in categories.names}
         codes = [categories.codes(f, texts[name]) for f, name in enumerate(categories.names)]
         spelled = {name: _texts(items, name) for name in fitted.texts}
         overlapping = {pair.column for pair in fitted.pair_features if pair.kind == "overlap"}
@@ -52,9 +52,8 @@ class ItemColumns:
             features = np.full((len(items), len(fitted.item_numbers)), np.nan, np.float32)
         vectors = np.zeros((len(items), fitted.vector_size), np.float32)
         for name, part in fitted.vector_slices.items():
-            vectors[:, part] = (
-                fitted.texts[name](spelled[name]) if name in spelled else _vectors(items, name, part)
-            )
+            known = name in spelled
+            vectors[:, part] = fitted.texts[name](spelled[name]) if known else _vectors(items, name, part)
         return cls(
             codes=np.column_stack(codes) if codes else np.empty((len(items), 0), np.int32),
             hashes={name: value_hashes(held) for name, held in texts.items()},
@@ -120,21 +119,19 @@ def vector_matrix(items: pa.Table, name: str) -> Float32[np.ndarray, "I V"]:
 
 
 def _vectors(items: pa.Table, name: str, part: slice) -> Float32[np.ndarray, "I V"]:
-    size = part.stop - part.start
-    if name not in items.column_names:
-        return np.zeros((len(items), size), np.float32)
-    matrix = vector_matrix(items, name)
+    size, unknown = part.stop - part.start, np.zeros((len(items), part.stop - part.start), np.float32)
+    matrix = vector_matrix(items, name) if name in items.column_names else unknown
     if matrix.shape[1] not in (0, size):
         raise DataError(f"items: column '{name}' holds vectors of {matrix.shape[1]}, train had {size}")
-    return matrix if matrix.shape[1] else np.zeros((len(items), size), np.float32)
+    return matrix if matrix.shape[1] else unknown
 
 
-def _column(items: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
-    return combine(items[name]) if name in items.column_names else pa.nulls(len(items), kind)
+def _column(items: pa.Table, name: str) -> pa.Array:
+    return combine(items[name]) if name in items.column_names else pa.nulls(len(items), pa.string())
 
 
 def _texts(items: pa.Table, name: str) -> list[str | list[str] | None]:
-    column = _column(items, name, pa.string())
+    column = _column(items, name)
     inner = column.type.value_type if is_list(column.type) else column.type
     if not (is_text(inner) or pa.types.is_null(inner)):
         raise DataError(f"items: column '{name}' holds {column.type}, not texts")
@@ -220,9 +217,7 @@ def pair_values(
     return out
 
 
-def alike_in_length(
-    present: Bool[np.ndarray, "B N"],
-) -> Iterator[tuple[Int64[np.ndarray, "R"] | slice, int]]:
+def alike_in_length(present: Bool[np.ndarray, "B N"]) -> Iterator[tuple[Int64[np.ndarray, "R"] | slice, int]]:
     """Requests whose lists are alike in length, and the longest of these: what is padding is not computed.
 
     Lists of 5, 20, 90 and 100 candidates: (5, 20) up to 20, (90, 100) up to 100. Short ones are not worth parting.

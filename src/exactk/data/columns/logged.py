@@ -5,6 +5,7 @@ Knows a folder and a vocabulary's columns; what depends on both alone is compute
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from exactk.data.columns import SENT_MEASURES
 from exactk.data.columns.items import ItemColumns, derived_pairs, pair_features_of, vector_matrix
 from exactk.data.columns.texts import TextTransform
 from exactk.data.columns.vocabulary import RARE, FittedCategories, FittedColumns, FittedNumbers
-from exactk.data.index import Index, IndexNames
+from exactk.data.index import Index
 from exactk.data.table import combine
 from exactk.errors import DataError
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Rows = Int64[np.ndarray, "R"]
 Recode = tuple[
     int, Int32[np.ndarray, "_"]
-]  # the place of a column in the folder, and a new code for each of its codes
+]  # a column's place in the folder, and a new code for each of its codes
 
 SAMPLE = 1 << 18  # rows that numbers are judged by
 TEXTS = 1 << 17  # items whose texts say how rare words are, and which go together
@@ -44,18 +45,12 @@ class LoggedColumns:
         self._number_places = _places(
             fitted.candidate_numbers.names, (*candidates.number_names, *names.rolling), "candidate number"
         )
-        self._recodes = [
-            (
-                candidates.category_names.index(name),
-                fitted.candidate_categories.recoded(f, candidates.values[name]),
-            )
-            for f, name in enumerate(fitted.candidate_categories.names)
-            if _held(name, candidates.category_names, "candidate category")
-        ]
+        values = {f"candidate.{name}": held for name, held in candidates.values.items()} | dict(names.values)
+        self._recodes = _recoded(fitted.candidate_categories, "candidate", candidates.category_names, values)
         context = fitted.context_numbers.names
         self._context_places = _places(context, columns.context.numbers, "context number")
-        self._context = _recoded(fitted.context_categories, "context", columns.context.categories, names)
-        self._users = _recoded(fitted.user_categories, "user", columns.user.categories, names)
+        self._context = _recoded(fitted.context_categories, "context", columns.context.categories, values)
+        self._users = _recoded(fitted.user_categories, "user", columns.user.categories, values)
 
     @cached_property
     def items(self) -> ItemColumns:
@@ -107,10 +102,12 @@ def _places(wanted: tuple[str, ...], held: tuple[str, ...], what: str) -> Int64[
     return np.array([held.index(name) for name in wanted if _held(name, held, what)], np.int64)
 
 
-def _recoded(fitted: FittedCategories, kind: str, held: tuple[str, ...], names: IndexNames) -> list[Recode]:
+def _recoded(
+    fitted: FittedCategories, kind: str, held: tuple[str, ...], values: Mapping[str, list[str]]
+) -> list[Recode]:
     """For each column of the vocabulary its codes for those of the folder."""
     return [
-        (held.index(name), fitted.recoded(f, names.values[f"{kind}.{name}"]))
+        (held.index(name), fitted.recoded(f, values[f"{kind}.{name}"]))
         for f, name in enumerate(fitted.names)
         if _held(name, held, f"{kind} category")
     ]
@@ -149,6 +146,7 @@ def fitted_columns(
         name: TextTransform.fitted(combine(folder.items[name]).take(read).to_pylist())
         for name in (columns.item.texts if with_texts else ())
     }
+    unread = {*columns.item.texts} - {*texts}
     return FittedColumns(
         columns=columns,
         rolling=folder.rolling,
@@ -164,11 +162,7 @@ def fitted_columns(
         user_categories=_categories(folder, "user", index.user_categories, users),
         texts=texts,
         vectors={name: vector_matrix(folder.items, name).shape[1] for name in columns.item.vectors},
-        pair_features=tuple(
-            pair
-            for pair in derived_pairs(columns)
-            if pair.column in texts or pair.column not in columns.item.texts
-        ),
+        pair_features=tuple(pair for pair in derived_pairs(columns) if pair.column not in unread),
     )
 
 

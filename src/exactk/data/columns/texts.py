@@ -35,14 +35,12 @@ class Terms(NamedTuple):
 
     def taken(self, rows: Int64[np.ndarray, "R"]) -> Terms:
         """Those of some rows, in the order asked for; row -1 has none."""
+        start = np.append(self.start, self.start[-1])  # where there is no text, row 0 may be asked for, too
         at = np.maximum(rows, 0)
-        counts = (
-            np.where(rows >= 0, self.start[at + 1] - self.start[at], 0) if len(self.start) > 1 else 0 * rows
-        )
+        counts = np.where(rows >= 0, start[at + 1] - start[at], 0)
         ends = np.cumsum(counts)
-        first = np.repeat(self.start[at] if len(self.start) > 1 else 0 * rows, counts)
-        place = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
-        return Terms(np.concatenate([[0], ends]), self.terms[first + place])
+        place = np.arange(int(counts.sum())) + np.repeat(start[at] - (ends - counts), counts)
+        return Terms(np.concatenate([[0], ends]), self.terms[place])
 
     def followed_by(self, other: Terms) -> Terms:
         """Those of both."""
@@ -79,17 +77,14 @@ class TextTransform:
         """Terms that at least two texts share get a direction; the vectors of near texts point near."""
         words, grams = terms_of(texts)
         num_texts = max(1, len(texts))
-        frequency = np.bincount(words.terms, minlength=2 * BUCKETS) + np.bincount(
-            grams.terms, minlength=2 * BUCKETS
-        )
+        frequency = np.bincount(np.concatenate([words.terms, grams.terms]), minlength=2 * BUCKETS)
         rarity = (np.log((1 + num_texts) / (1 + frequency)) + 1).astype(np.float32)
         shared = np.flatnonzero(frequency >= 2)
         if len(shared) > MOST_TERMS:
             shared = np.sort(shared[np.argsort(-frequency[shared], kind="stable")[:MOST_TERMS]])
         terms = shared.astype(np.int32)
         weights = rarity[shared]
-        rows = _weighted(words, grams, terms, weights)
-        directions = _directions(rows, len(terms), size)
+        directions = _directions(_weighted(words, grams, terms, weights), len(terms), size)
         return cls(rarity[:BUCKETS].copy(), terms, weights, directions)
 
     def __call__(self, texts: Sequence[str | Sequence[str] | None]) -> Float32[np.ndarray, "R V"]:
@@ -129,9 +124,9 @@ def _members(texts: Sequence[str | Sequence[str] | None]) -> list[list[str]]:
 
 
 def _terms(spelled: list[list[str]], grams: tuple[int, ...], members: list[list[str]] | None) -> Terms:
-    rows = (
-        spelled if members is None else [words + more for words, more in zip(spelled, members, strict=True)]
-    )
+    rows = spelled
+    if members is not None:
+        rows = [words + more for words, more in zip(spelled, members, strict=True)]
     counts = np.array([len(words) for words in rows], np.int64)
     letters = "\0".join(word for words in rows for word in words) + "\0"
     points = np.frombuffer(letters.encode("utf-32-le"), np.uint32)
@@ -231,9 +226,7 @@ def _directions(rows: _Sparse, num_terms: int, size: int) -> Float32[np.ndarray,
     # Directions that carry nothing are rounding errors, which differ from machine to machine.
     kept = min(size, int((weight > 1e-4 * weight[0]).sum()))
     leading = right @ turn[:kept].T
-    signs = np.sign(
-        leading[np.abs(leading).argmax(axis=0), np.arange(kept)]
-    )  # a sign of one's own is no one's
+    signs = np.sign(leading[np.abs(leading).argmax(axis=0), np.arange(kept)])  # else each machine has its own
     out[:, :kept] = leading * np.where(signs == 0, 1, signs)
     return out
 

@@ -153,10 +153,8 @@ class FittedColumns:
     def vector_slices(self) -> dict[str, slice]:
         """Which numbers of `item_vectors` are of which column: texts first, then vectors brought."""
         sizes = {name: held.directions.shape[1] for name, held in self.texts.items()} | dict(self.vectors)
-        ends = np.cumsum([0, *sizes.values()]).tolist()
-        return {
-            name: slice(first, last) for name, first, last in zip(sizes, ends[:-1], ends[1:], strict=True)
-        }
+        ends = np.cumsum([*sizes.values()]).tolist()
+        return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
 
     @property
     def vector_size(self) -> int:
@@ -165,9 +163,8 @@ class FittedColumns:
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the arrays and values; what vocabulary.json says of them."""
-        arrays = {
-            f"{name}.{part}": getattr(getattr(self, name), part) for name in _NUMBERS for part in _PARTS
-        }
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        arrays = {f"{name}.{part}": getattr(held, part) for name, held in numbers.items() for part in _PARTS}
         for place, transform in enumerate(self.texts.values()):
             arrays |= {f"texts.{place}.{part}": getattr(transform, part) for part in _TEXT_PARTS}
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / _FILE)
@@ -391,6 +388,6 @@ def _scaling_to_dict(scaling: Scaling | None) -> dict[str, list[float]] | None:
 
 
 def _scaling_from_dict(held: dict[str, list[float]] | None) -> Scaling | None:
-    return (
-        None if held is None else Scaling(**{name: np.array(each, np.float32) for name, each in held.items()})
-    )
+    if held is None:
+        return None
+    return Scaling(**{name: np.array(each, np.float32) for name, each in held.items()})

@@ -74,27 +74,15 @@ class ReadReport:
 
     def to_dict(self) -> dict[str, Any]:
         """What `--report` writes and the folder's provenance keeps."""
-        return {
-            "source": self.source,
-            "rows_read": self.rows_read,
-            "rows_dropped": self.rows_dropped,
-            "impressions": self.impressions,
-            "dropped": self.dropped,
-            "notes": self.notes,
-            "used": self.used,
-            "ignored": self.ignored,
-            "cards": self.cards,
-        }
+        return {**vars(self), "rows_dropped": self.rows_dropped}
 
 
 def _plain(value: Any) -> Any:
     """A value as JSON can say it: an endless number or a moment as text."""
     if isinstance(value, list):
         return [_plain(inner) for inner in value]
-    sayable = (
-        value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
-    )
-    return value if sayable else str(value)
+    endless = isinstance(value, float) and not math.isfinite(value)
+    return value if isinstance(value, str | int | float | None) and not endless else str(value)
 
 
 def _count(entries: dict[str, dict[str, Any]], key: str, example: Any, rows: int) -> None:
@@ -160,9 +148,8 @@ def completed(table: pa.Table, first_row: int, report: ReadReport, positives_onl
     R = len(table)
     if alone := table["user_id"].null_count:
         report.note("a request without a user: it teaches what suits unknown users", None, alone)
-        table = replaced(
-            table, "user_id", pc.fill_null(table["user_id"], NO_USER[str(table["user_id"].type)])
-        )
+        users = table["user_id"]
+        table = replaced(table, "user_id", pc.fill_null(users, NO_USER[str(users.type)]))
     if "request_id" not in table.column_names:
         table = table.append_column("request_id", pa.array(np.arange(first_row, first_row + R)))
     if "clicked_items" in table.column_names:
@@ -211,9 +198,8 @@ def _outside_the_card(table: pa.Table, report: ReadReport) -> pa.Table:
     named = ~_missing(click)
     moved = named & _among(table, click, one, "candidates") & ~_among(table, click, one, "card")
     for row in np.flatnonzero(moved)[:1].tolist():
-        report.note(
-            "a click outside the card, kept as a click on the list", click[row].as_py(), int(moved.sum())
-        )
+        text = "a click outside the card, kept as a click on the list"
+        report.note(text, click[row].as_py(), int(moved.sum()))
     lists = flagged(one, click, named)
     table = replaced(table, "clicked_item", pc.if_else(pa.array(moved), None, click))
     table = replaced(table, "clicked", pc.if_else(pa.array(moved), False, combine(table["clicked"])))
@@ -251,9 +237,8 @@ def problems(table: pa.Table) -> Iterator[Problem]:
     yield from of_column("candidates", counts == 0, "there are no candidates")
     if "propensity" in table.column_names:
         values = pc.fill_null(table["propensity"], float("nan")).to_numpy()
-        yield from of_column(
-            "propensity", (values <= 0) | (values > 1), "is not a probability above 0 and at most 1"
-        )
+        wrong = (values <= 0) | (values > 1)
+        yield from of_column("propensity", wrong, "is not a probability above 0 and at most 1")
     if "split" in table.column_names:
         known = pc.is_in(table["split"], value_set=pa.array([*SPLITS, None], table["split"].type))
         yield from of_column("split", ~np.asarray(known, bool), f"is none of {', '.join(SPLITS)}")
@@ -279,11 +264,8 @@ def problems(table: pa.Table) -> Iterator[Problem]:
 def _card_problems(table: pa.Table) -> Iterator[Problem]:
     ids, counts = flatten(table["candidates"])
     cards, sizes = _card_lists(table, ids.type)
-    click = (
-        combine(table["clicked_item"])
-        if "clicked_item" in table.column_names
-        else pa.nulls(len(table), ids.type)
-    )
+    named = "clicked_item" in table.column_names
+    click = combine(table["clicked_item"]) if named else pa.nulls(len(table), ids.type)
     lookup = RowLookup(pc.unique(pc.drop_null(ids)))
     # A card item that is nobody's candidate gets a number of its own, so that it is reported like any other.
     unknown = len(lookup.ids)

@@ -97,9 +97,8 @@ class ChosenColumns:
             for kind, held in self.mappings.items()
             if f"{kind}_id" in held
         }
-        encoded = {
-            f"item vectors, by {said}": [encoded_name(name)] for name, said in self.columns.encoders.items()
-        }
+        encoders = self.columns.encoders.items()
+        encoded = {f"item vectors, by {said}": [encoded_name(name)] for name, said in encoders}
         report.used = roles | keys | features | encoded
         report.ignored = dict(self.ignored)
         report.cards = self.cards()

@@ -46,20 +46,16 @@ class Coder:
         card = self._rows_of(self.items, cards, card_sizes, "card")
         clicked_item = combine(self._or_null(table, "clicked_item", self.items.ids.type))
         named, click = np.asarray(clicked_item.is_valid()), self.items(clicked_item)
-        self._refuse(
-            "clicked_item",
-            named & (click < 0),
-            lambda row: f"{clicked_item[row].as_py()!r} is not in items.parquet",
-        )
+        self._refuse("clicked_item", named & (click < 0),
+                     lambda row: f"{clicked_item[row].as_py()!r} is not in items.parquet")  # fmt: skip
         offered = ItemLists(candidates, num_candidates)
         placed = card_positions(offered, ItemLists(card, card_sizes), click, self._scratch, self.row)
         flat = {"candidates": ids, "card": cards, "clicked_item": clicked_item}
         for row, column, text, item in placed.faults(flat):
             raise self._error(row, column, text.format(item=item))
         clicked = flags_in(self._or_null(table, "clicked", pa.bool_()))
-        self._refuse(
-            "clicked_item", named & ~clicked, lambda _: "an item is named though nothing was clicked"
-        )
+        silent = named & ~clicked
+        self._refuse("clicked_item", silent, lambda _: "an item is named though nothing was clicked")
         click_positions, click_counts = self._clicks(table, offered, placed.clicked)
         graph, graph_sizes = self._graphs(table, num_candidates)
         coded = {

@@ -29,16 +29,7 @@ from exactk.data.logs.written import (
     separator_of,
     split_lists,
 )
-from exactk.data.table import (
-    combine,
-    flatten,
-    is_list,
-    is_text,
-    lists_of,
-    owners,
-    plain_values,
-    replaced,
-)
+from exactk.data.table import combine, flatten, is_list, is_text, lists_of, owners, plain_values, replaced
 from exactk.errors import DataError, InputError
 from exactk.problem.rules.columns import nearest
 

@@ -183,19 +183,17 @@ class _Log:
         """One for every column of the log."""
         names = {theirs: ours for ours, theirs in self.roles.items()}
         for name in self.written.column_names:
-            fact = _fact("log", name, plain_values(self.written[name]))
+            written = plain_values(self.written[name])
+            fact = _fact("log", name, written)
+            use, reason = names.get(name, ""), ""
             if name not in self.table.column_names:
-                yield replace(fact, reason=_unread(fact))
-                continue
-            if name in names:
-                yield replace(fact, use=names[name])
-                continue
-            use, reason = self._use(name, plain_values(self.table[name]))
-            if reason == _ODD_LISTS and is_text(self.written[name].type):
-                # Bars part its words, no members.
-                use, reason = self._use(name, plain_values(self.written[name]))
-            if (not use or use.startswith("context.")) and self._lists_items(name):
-                use, reason = "", _HISTORY
+                use, reason = "", _unread(fact)
+            elif not use:
+                use, reason = self._use(name, plain_values(self.table[name]))
+                if reason == _ODD_LISTS and is_text(written.type):  # bars part its words, no members
+                    use, reason = self._use(name, written)
+                if (not use or use.startswith("context.")) and self._lists_items(name):
+                    use, reason = "", _HISTORY
             yield replace(fact, use=use, reason=reason)
 
     def _role(self, ours: str) -> pa.Array | None:
@@ -363,22 +361,19 @@ def _entity_guesses(kind: str, table: pa.Table, key: str | None) -> Iterable[Fac
         fact = _fact(f"{kind}s", name, column)
         if not is_plain(column.type):
             yield replace(fact, reason=_unread(fact))
-            continue
-        if name in (key, "features"):
+        elif name in (key, "features"):
             yield replace(fact, use=f"{kind}_id" if name != "features" else "features")
-            continue
-        if reason := ignored_by_name(name):
+        elif reason := ignored_by_name(name):
             yield replace(fact, reason=reason)
-            continue
-        if not is_list(column.type) and len(pc.unique(column.drop_null())) < 2:
+        elif not is_list(column.type) and len(pc.unique(column.drop_null())) < 2:
             yield replace(fact, reason="it holds one value only")
-            continue
-        found, reason = _kind(name, column, kind, len(table))
-        if found in ("texts", "vectors") and kind == "user":
-            found, reason = "", f"{found} of users are not read"
-        if found == "numbers" and "features" in table.column_names:
-            found, reason = "", "the column 'features' holds the numbers"
-        yield replace(fact, use=f"{kind}.{found}" if found else "", reason=reason)
+        else:
+            found, reason = _kind(name, column, kind, len(table))
+            if found in ("texts", "vectors") and kind == "user":
+                found, reason = "", f"{found} of users are not read"
+            if found == "numbers" and "features" in table.column_names:
+                found, reason = "", "the column 'features' holds the numbers"
+            yield replace(fact, use=f"{kind}.{found}" if found else "", reason=reason)
 
 
 def _kind(name: str, values: pa.Array, carrier: str, carriers: int) -> tuple[str, str]:

@@ -323,9 +323,8 @@ def arrow_table(frame: Any) -> pa.Table:
         refuse_twins(table.column_names, "the frame")
         return table
     except (pa.ArrowException, OverflowError, TypeError) as error:
-        raise DataError(
-            f"the frame has a column of mixed types, or of a type that Arrow lacks: {error}"
-        ) from error
+        what = "a column of mixed types, or of a type that Arrow lacks"
+        raise DataError(f"the frame has {what}: {error}") from error
 
 
 def _known(frame: Any) -> Any:

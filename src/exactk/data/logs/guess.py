@@ -58,7 +58,7 @@ ROLE_NAMES: Mapping[str, tuple[str, ...]] = {
     }.items()
 }  # fmt: skip
 ID_NOUNS: Mapping[str, frozenset[str]] = {
-    role: frozenset(names.split())
+    role: _set(names)
     for role, names in {
         "request_id": "request req impression imp query search srch serp slate ranking list pageview view session "
         "basket bundle outfit playlist order event anfrage suche",
@@ -88,18 +88,8 @@ _OTHER_MOMENTS = _set(
     "publish published created creation birth release released signup registered registration modified updated expire "
     "expires expiry start end checkin checkout read dwell watch play spent on"
 ) | (_CLICK_WORDS - {"order"})
-_AFTERWARDS = (
-    "dwell",
-    "readtime",
-    "readingtime",
-    "watchtime",
-    "timespent",
-    "timeonpage",
-    "playtime",
-    "scroll",
-    "viewport",
-    "inview",
-    "hover",
+_AFTERWARDS = _set(
+    "dwell readtime readingtime watchtime timespent timeonpage playtime scroll viewport inview hover"
 )
 _CONSUMED = _set("watch watched read reading play played listen listened listening viewed viewing")
 _AMOUNTS = _set(
@@ -131,9 +121,8 @@ def plain_name(name: str) -> str:
 def named_for(role: str, names: Sequence[str]) -> list[str]:
     """Columns whose names are usual for the role, the most usual first; ids also by their noun, the shortest first."""
     usual = {name: place for place, name in reversed(list(enumerate(ROLE_NAMES[role])))}
-    exact = sorted(
-        (name for name in names if plain_name(name) in usual), key=lambda name: usual[plain_name(name)]
-    )
+    exact = [name for name in names if plain_name(name) in usual]
+    exact.sort(key=lambda name: usual[plain_name(name)])
     nouns = ID_NOUNS.get(role, frozenset())
     by_noun = [name for name in names if name not in exact and _id_noun(name) in nouns]
     return exact + sorted(by_noun, key=lambda name: len(name_words(name)))

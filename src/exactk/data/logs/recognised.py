@@ -1,4 +1,4 @@
-"""Which column of a log plays which role: those told, then usual names that fit what they hold, then what fits alone.
+"""Which column of a log plays which role: those known, then usual names that fit what they hold, then what fits alone.
 
 Knows the beginning of a log and the tables of items and users beside it. A wrong guess does harm, so a name alone is
 not enough: ids must part the rows as such ids do, flags must be flags, what happened afterwards is no feature.
@@ -7,6 +7,7 @@ not enough: ids must part the rows as such ids do, flags must be flags, what hap
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -61,10 +62,10 @@ class Recognised(NamedTuple):
 
 
 def recognised(
-    table: pa.Table, told: Mapping[str, str], items: pa.Table | None = None, users: pa.Table | None = None
+    table: pa.Table, known: Mapping[str, str], items: pa.Table | None = None, users: pa.Table | None = None
 ) -> Recognised:
     """Roles of the columns of a log, of which this is the beginning."""
-    look = _Look(table, told, items, users)
+    look = _Look(table, known, items, users)
     layout = WIDE if look.lists else LONG
     look.find_ids()
     for role in layout:
@@ -83,15 +84,13 @@ def recognised(
 
 class _Look:
     def __init__(
-        self, table: pa.Table, told: Mapping[str, str], items: pa.Table | None, users: pa.Table | None
+        self, table: pa.Table, known: Mapping[str, str], items: pa.Table | None, users: pa.Table | None
     ) -> None:
         self.table = table
         self.marks: dict[str, pa.Array] = {}
         self.beside = {"item_id": items, "user_id": users}
-        self.roles = {ours: theirs for ours, theirs in told.items() if theirs in table.column_names}
-        self.lists = (
-            "candidates" in self.roles or "candidates" in table.column_names or self._no_rows_of_items()
-        )
+        self.roles = {ours: theirs for ours, theirs in known.items() if theirs in table.column_names}
+        self.lists = "candidates" in (*self.roles, *table.column_names) or self._no_rows_of_items()
         if self.lists:
             self._read_list_texts()
             self._name_very("candidates")
@@ -270,11 +269,8 @@ class _Look:
 
     def _users(self) -> Iterator[str]:
         """By name, the same throughout a request; or whose values are those of the table of users."""
-        free = [
-            name
-            for name in self._free()
-            if role_fits("user_id", self.column(name)) and not self._is_list(name)
-        ]
+        plain = [name for name in self._free() if not self._is_list(name)]
+        free = [name for name in plain if role_fits("user_id", self.column(name))]
         known = [name for name in free if self._in_key(name, "user_id")]
         yield from filter(self._constant, dict.fromkeys([*known, *named_for("user_id", free)]))
 
@@ -453,10 +449,7 @@ def _keys(
     """A number for each (row, id)."""
     code = codes_of(pa.concat_arrays([held.cast(pa.string()), offered.cast(pa.string())]))
     width = int(code.max(initial=0)) + 1
-    return (
-        owners(counts) * width + code[: len(held)],
-        owners(sizes) * width + code[len(held) :],
-    )
+    return owners(counts) * width + code[: len(held)], owners(sizes) * width + code[len(held) :]
 
 
 def vectors_of(name: str, column: pa.Array) -> pa.Array | None:
@@ -470,10 +463,8 @@ def vectors_of(name: str, column: pa.Array) -> pa.Array | None:
 def _with_numbers(lists: pa.Array) -> pa.Array:
     """Lists of texts as lists of numbers, where all read as such."""
     for kind in (pa.int64(), pa.float64()):
-        try:
+        with suppress(pa.ArrowInvalid):
             return lists.cast(pa.list_(kind))
-        except pa.ArrowInvalid:
-            continue
     return lists
 
 

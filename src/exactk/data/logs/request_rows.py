@@ -144,10 +144,8 @@ class RequestReader:
         table = spread(table, ("item_id", self._theirs("item_id", table.column_names)))
         names = table.column_names
         lists = self._has_lists(names)
-        layout = (
-            *(LISTS if lists else ROWS),
-            *(name for name in SENT_MEASURES if name in self.asked.columns.roles),
-        )
+        measures = (name for name in SENT_MEASURES if name in self.asked.columns.roles)
+        layout = (*(LISTS if lists else ROWS), *measures)
         for ours, theirs in self.mapping.items():
             known = {*LISTS, *ROWS, *SENT_MEASURES}
             if ours not in known:

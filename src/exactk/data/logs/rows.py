@@ -142,11 +142,9 @@ class RequestGatherer:
         counts = np.bincount(code)
         counts = counts[counts > 0]
         rows = table["_row"].to_numpy()[_starts(counts)]
-        one_user = self._one_user(table, rows, counts)
+        kept = self._one_user(table, rows, counts)
         wide = self._wide(table, counts)
-        yield Piece(
-            wide if one_user.all() else wide.filter(pa.array(one_user)), rows[one_user], counts[one_user]
-        )
+        yield Piece(wide if kept.all() else wide.filter(pa.array(kept)), rows[kept], counts[kept])
 
     def _with_late_clicks(self, table: pa.Table, late: Flags, of: Int64[np.ndarray, "L"]) -> pa.Table:
         """Shown in one row and clicked in another: the first is the one that was clicked."""

@@ -43,12 +43,10 @@ class Collected:
         names = [name for name in impressions.column_names if name.startswith(f"{self.kind}.")]
         if not names:
             return impressions
+        key, ids = (f"{self.kind}_id", "candidates" if self.kind == "item" else "user_id")
+        columns = {key: impressions[ids]} | {bare_name(name): impressions[name] for name in names}
         if self.kind == "item":
-            columns = {"item_id": flatten(impressions["candidates"])[0]}
-            columns |= {bare_name(name): flatten(impressions[name])[0] for name in names}
-        else:
-            columns = {"user_id": impressions["user_id"]}
-            columns |= {bare_name(name): impressions[name] for name in names}
+            columns = {name: flatten(lists)[0] for name, lists in columns.items()}
         self._parts.append(self._firsts(pa.table(columns)))
         self._count += len(self._parts[-1])
         if self._count > max(1 << 16, 2 * len(self._parts[0])):
@@ -101,11 +99,8 @@ def entity_tables(
         yield table
     strangers = met.filter(pc.invert(pc.is_in(met, value_set=known)))
     if len(strangers) and schema is not None:
-        report.note(
-            f"{kind}s of the log that the {kind} table lacks, added without attributes",
-            strangers[0].as_py(),
-            len(strangers),
-        )
+        text = f"{kind}s of the log that the {kind} table lacks, added without attributes"
+        report.note(text, strangers[0].as_py(), len(strangers))
         bare = _bare(strangers, key, schema, feature_size)
         yield bare if said is None else _own(_beside(bare.select([key]), said, key), entity, schema)
 
@@ -167,9 +162,8 @@ def _joined_features(table: pa.Table, features: Sequence[str], name: str) -> pa.
         if column not in table.column_names:
             raise DataError(f"{name}: there is no column '{column}' to make features of")
     try:
-        columns = [
-            plain_numbers(combine(table[column])).cast(pa.float32(), safe=False) for column in features
-        ]
+        plain = [plain_numbers(combine(table[column])) for column in features]
+        columns = [column.cast(pa.float32(), safe=False) for column in plain]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(f"{name}: the columns {', '.join(features)} are not all numbers: {error}") from error
     matrix = np.column_stack([pc.fill_null(column, float("nan")).to_numpy() for column in columns])
@@ -189,15 +183,10 @@ def _distinct(table: pa.Table, key: str, known: pa.Array, name: str, report: Rea
 
 
 def _bare(ids: pa.Array, key: str, schema: pa.Schema, feature_size: int) -> pa.Table:
-    columns = []
-    for column in schema:
-        if column.name == key:
-            columns.append(ids)
-        elif column.name == "features":
-            columns.append(as_lists(np.full((len(ids), feature_size), np.nan, np.float32)))
-        else:
-            columns.append(pa.nulls(len(ids), column.type))
-    return pa.table(columns, names=schema.names)
+    columns = {column.name: pa.nulls(len(ids), column.type) for column in schema} | {key: ids}
+    if "features" in columns:
+        columns["features"] = as_lists(np.full((len(ids), feature_size), np.nan, np.float32))
+    return pa.table(columns)
 
 
 def _name(source: Any, kind: str) -> str:

@@ -85,9 +85,8 @@ def numbers_with_commas(column: pa.Array) -> pa.Array | None:
 
 def hold_digits(column: pa.Array) -> bool:
     """Whether nearly all texts begin like a number."""
-    begin = pc.match_substring_regex(
-        pc.unique(column.drop_null()), rf"^\s*[-+{_MONEY}]?\s?\d[\d.,\s]*\S{{0,4}}$"
-    )
+    like_a_number = rf"^\s*[-+{_MONEY}]?\s?\d[\d.,\s]*\S{{0,4}}$"
+    begin = pc.match_substring_regex(pc.unique(column.drop_null()), like_a_number)
     return bool(len(begin) and pc.mean(begin.cast(pa.float64())).as_py() > 0.9)
 
 
@@ -275,9 +274,8 @@ def flags_of(column: pa.Array) -> np.ndarray | None:
     elif pa.types.is_boolean(kind) or pa.types.is_null(kind):
         held = column.cast(pa.bool_())
     elif is_number(kind):
-        known = pc.is_in(
-            column.cast(pa.float64(), safe=False), value_set=pa.array([0.0, 1.0, None, float("nan")])
-        )
+        plain = column.cast(pa.float64(), safe=False)
+        known = pc.is_in(plain, value_set=pa.array([0.0, 1.0, None, float("nan")]))
         if not pc.all(known).as_py() and len(column):
             return None
         held = pc.equal(column, 1)

@@ -97,9 +97,8 @@ def read_candidates(candidates: Iterable[Any]) -> tuple[tuple[Any, ...], dict[An
                 raise InputError(f"candidate {place} has no item_id")
             item_id = _plain(candidate["item_id"])
             if not isinstance(item_id, str | int):
-                raise InputError(
-                    f"candidate {place}: item_id must be a number or a text, got {item_id!r:.80}"
-                )
+                wanted = "item_id must be a number or a text"
+                raise InputError(f"candidate {place}: {wanted}, got {item_id!r:.80}")
             attributes[item_id] = {name: value for name, value in candidate.items() if name != "item_id"}
         ids.append(_plain(item_id))
     return tuple(ids), attributes
@@ -203,9 +202,8 @@ class RequestTable(Sequence[Request]):
     def contexts(self) -> list[dict[str, Any]]:
         """What each request says of itself and of its user."""
         columns = {bare_name(name): self.table[name].to_pylist() for name in self._of_requests}
-        return [
-            {name: held[b] for name, held in columns.items() if _is_known(held[b])} for b in range(len(self))
-        ]
+        rows = range(len(self))
+        return [{name: held[b] for name, held in columns.items() if _is_known(held[b])} for b in rows]
 
     def faults(self) -> dict[int, str]:
         """Places of requests that cannot be answered, and why; no rule and no model is asked."""

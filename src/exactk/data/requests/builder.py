@@ -49,10 +49,7 @@ class RequestBuilder:
     """
 
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        catalogue: Catalogue | None = None,
-        counts: RollingCounts | None = None,
+        self, vocabulary: Vocabulary, catalogue: Catalogue | None = None, counts: RollingCounts | None = None
     ) -> None:
         self.vocabulary, self.counts = vocabulary, counts
         self.catalogue = catalogue or NO_CATALOGUE
@@ -110,11 +107,7 @@ class RequestBuilder:
         self, of_candidates: Iterable[str], of_request: Iterable[str], fields: Sequence[str] = ()
     ) -> list[str]:
         """Names that came along and that neither the model nor these rules read."""
-        known = self.item_names.union(fields)
-        return sorted(
-            {name for name in of_candidates if name not in known}
-            | {name for name in of_request if name not in self.context_names}
-        )
+        return sorted({*of_candidates} - {*self.item_names, *fields} | {*of_request} - self.context_names)
 
     @cached_property
     def item_index(self) -> Int64[np.ndarray, "I"]:
@@ -197,13 +190,8 @@ class RequestBuilder:
         """The rules on titles that need not be asked of these requests."""
         if not self._settled or not sheet.all_known:
             return {}
-        return {
-            rule: self._settled[rule]
-            for rule in rules.rules
-            if isinstance(rule, TitleDistance)
-            and rule in self._settled
-            and rule.field not in sheet.sent.names
-        }
+        known = [rule for rule in rules.rules if isinstance(rule, TitleDistance) and rule in self._settled]
+        return {rule: self._settled[rule] for rule in known if rule.field not in sheet.sent.names}
 
     def _values(self, sheet: RequestSheet, name: str) -> np.ndarray:
         """A column of candidates as rules read it; None where nobody knows."""
@@ -241,9 +229,8 @@ class RequestBuilder:
         names = self.vocabulary.columns.columns.user.numbers
         names = names if len(names) == len(scaling) else ()
         sent = sheet.user_features or {}
-        saying = [
-            b for b, held in enumerate(sheet.contexts) if b in sent or any(name in held for name in names)
-        ]
+        named = {b for b, held in enumerate(sheet.contexts) if not held.keys().isdisjoint(names)}
+        saying = sorted(named | sent.keys())
         if saying:
             raw = raw_features(self.catalogue.user_features, sheet.user_row[saying], len(scaling))
             for at, b in enumerate(saying):

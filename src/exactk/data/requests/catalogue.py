@@ -109,9 +109,8 @@ class Catalogue:
     def load(cls, folder: Path | str) -> Catalogue:
         """Read what `save` wrote, or the two files of a dataset folder."""
         try:
-            items, users = (
-                read_parquet(Path(folder) / f"{name}.parquet", memory_map=True) for name in ("items", "users")
-            )
+            paths = (Path(folder) / f"{name}.parquet" for name in ("items", "users"))
+            items, users = (read_parquet(path, memory_map=True) for path in paths)
         except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
             raise DataError(f"{folder} holds no catalogue: {error}") from error
         return cls(canonical(items, "items"), canonical(users, "users"))

@@ -34,9 +34,8 @@ class RequestColumns:
         own = {*fitted.candidate_numbers.names, *fitted.candidate_categories.names}
         item = fitted.columns.item
         self.item_numbers = tuple(name for name in fitted.item_numbers.names if name not in own)
-        self._item_names = tuple(
-            name for name in (*item.categories, *item.texts, *item.vectors) if name not in own
-        )
+        self._own_names = (*item.categories, *item.texts, *item.vectors)
+        self._item_names = tuple(name for name in self._own_names if name not in own)
         self._items: ItemColumns | None = None
 
     @property
@@ -67,13 +66,7 @@ class RequestColumns:
             held = [_context_numbers(sheet, name) for name in fitted.context_numbers.names]
             found["context_numbers"] = np.stack(held, -1)
         if len(fitted.context_categories):
-            sent = [
-                [
-                    category_text(value, f"request {b}: {name}")
-                    for b, value in enumerate(sheet.context_values(name))
-                ]
-                for name in fitted.context_categories.names
-            ]
+            sent = [_context_texts(sheet, name) for name in fitted.context_categories.names]
             found["context_categories"] = _coded(fitted.context_categories, sent)
         if len(fitted.user_categories):
             said = [self._user_texts(sheet, name) for name in fitted.user_categories.names]
@@ -145,11 +138,8 @@ class RequestColumns:
         known_row, names = flat[sent.places[kept]], self.fitted.item_numbers.names
         features = raw_features(self._known.item_features, flat[sent.places], len(names))
         set_numbers(features, names, numbers)
-        own = self._sent_items(
-            {name: [held[at] for at in kept.tolist()] for name, held in values.items()},
-            features[kept],
-            known_row,
-        )
+        chosen = {name: [held[at] for at in kept.tolist()] for name, held in values.items()}
+        own = self._sent_items(chosen, features[kept], known_row)
         row = np.arange(len(flat))
         row[sent.places[which]] = len(flat) + copies
         items = self._items.taken(np.where(flat < 0, unknown, flat))
@@ -165,12 +155,11 @@ class RequestColumns:
         fitted, known = self.fitted, self._known
         columns: dict[str, pa.Array] = {}
         item = fitted.columns.item
-        for name in (*item.categories, *item.texts, *item.vectors):
+        for name in self._own_names:
             merged = known.values(name)[rows].tolist()
             if name in values:
-                merged = [
-                    old if one is NOT_SENT else one for one, old in zip(values[name], merged, strict=True)
-                ]
+                both = zip(values[name], merged, strict=True)
+                merged = [old if sent is NOT_SENT else sent for sent, old in both]
             if name in item.categories:
                 columns[name] = pa.array([category_text(value, name) for value in merged], pa.string())
             else:
@@ -221,6 +210,11 @@ def _sent_texts(sheet: RequestSheet, name: str) -> CategoryColumn:
 
 def _context_numbers(sheet: RequestSheet, name: str) -> Float32[np.ndarray, "B"]:
     return numbers_of(sheet.context_values(name), lambda b: f"request {b}: {name}")
+
+
+def _context_texts(sheet: RequestSheet, name: str) -> list[str | None]:
+    values = enumerate(sheet.context_values(name))
+    return [category_text(value, f"request {b}: {name}") for b, value in values]
 
 
 def _coded(categories: FittedCategories, columns: Sequence[CategoryColumn]) -> Int32[np.ndarray, "R C"]:

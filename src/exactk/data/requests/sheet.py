@@ -93,9 +93,8 @@ class SentMappings:
         try:
             return category_text(value, name)
         except InputError:
-            raise InputError(
-                f"{self.label(name, at)} must be text, a whole number or a flag, got {value!r:.80}"
-            ) from None
+            label = self.label(name, at)
+            raise InputError(f"{label} must be text, a whole number or a flag, got {value!r:.80}") from None
 
 
 class SentColumns:
@@ -110,15 +109,10 @@ class SentColumns:
         """NaN where missing."""
         column = self._columns[name]
         kind = column.type
-        if not (
-            is_number(kind)
-            or pa.types.is_boolean(kind)
-            or pa.types.is_decimal(kind)
-            or pa.types.is_null(kind)
-        ):
-            raise InputError(f"column '{name}' must hold numbers, it holds {kind}")
         if pa.types.is_boolean(kind):
             column = column.cast(pa.uint8())
+        elif not (is_number(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)):
+            raise InputError(f"column '{name}' must hold numbers, it holds {kind}")
         with np.errstate(over="ignore"):
             numbers = np.asarray(column.cast(pa.float64(), safe=False)).astype(np.float32)
         return np.where(np.isinf(numbers), np.float32(np.nan), numbers)

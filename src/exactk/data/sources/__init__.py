@@ -29,12 +29,8 @@ from exactk.errors import DataError
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
 _CHUNK = 1 << 16
 _TIMEOUT = 30.0  # seconds
-_OF_THE_NET = (
-    urllib.error.URLError,
-    ConnectionError,
-    TimeoutError,
-    ssl.SSLError,
-)  # other OSErrors are of the disk
+# Other OSErrors are of the disk.
+_OF_THE_NET = (urllib.error.URLError, ConnectionError, TimeoutError, ssl.SSLError)
 
 
 def download(
@@ -65,10 +61,9 @@ def download(
         if whole:
             break
     else:
-        raise DataError(
-            f"{url} broke off after {part.stat().st_size:,} bytes, {attempts} times; "
-            "run again to fetch the rest"
-        )
+        held = part.stat().st_size
+        lost = f"{url} broke off after {held:,} bytes, {attempts} times"
+        raise DataError(f"{lost}; run again to fetch the rest")
     if _digest(part, checksum) != checksum:
         part.unlink()
         raise DataError(f"{url} is not the file it should be: its checksum is not {checksum}")
@@ -201,14 +196,10 @@ def build_published(
         folder, chosen = _located(Path(source), release)
     altered = [name for name, digest in chosen.sha256.items() if sha256(folder / name) != digest]
     provenance = {
-        "source": "published",
-        "release": chosen.name,
-        "repository": repository,
-        "commit": COMMIT,
-        "altered_files": altered,
-        "card_order": "as in the authors' files: the positive item first",
+        "source": "published", "release": chosen.name, "repository": repository, "commit": COMMIT,
+        "altered_files": altered, "card_order": "as in the authors' files: the positive item first",
         "paper": chosen.paper,
-    }
+    }  # fmt: skip
     meta = Meta(K=chosen.K, N=chosen.N, split={"by": "authors"}, provenance=provenance)
     with DatasetWriter(out, meta) as writer:
         writer.write_items(pa.table({"item_id": _ids(folder / "item_ids.txt")}))

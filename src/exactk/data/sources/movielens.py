@@ -69,10 +69,9 @@ def fetch_movielens(name: str, cache: Path | str, home: str = HOME, progress: Pr
 
 def _read_100k(folder: Path) -> Ratings:
     genres = [row[0] for row in _rows(folder / "u.genre", "|") if row[0]]
-    rows = _rows(folder / "u.item", "|", 5 + len(genres))
     movies = [
-        (row[0], row[1], [name for name, flag in zip(genres, row[5:], strict=True) if flag == "1"])
-        for row in rows
+        (movie, title, [name for name, flag in zip(genres, flags, strict=True) if flag == "1"])
+        for movie, title, _, _, _, *flags in _rows(folder / "u.item", "|", 5 + len(genres))
     ]
     people = [(user, sex, age, job) for user, age, sex, job, _ in _rows(folder / "u.user", "|", 5)]
     return _assembled(
@@ -252,10 +251,8 @@ def build_movielens(
         "liked_ratings": int(liked.sum()),
         "liked_without_enough_companions": int(liked.sum()) - sum(len(draft) for draft in drafts),
     }  # fmt: skip
-    meta = Meta(
-        K=K, N=N, split={"by": protocol}, provenance=provenance,
-        constraint=rules.to_dict() if rules else None,
-    )  # fmt: skip
+    constraint = rules.to_dict() if rules else None
+    meta = Meta(K=K, N=N, split={"by": protocol}, provenance=provenance, constraint=constraint)
     with DatasetWriter(out, meta) as writer:
         writer.write_items(ratings.movies)
         writer.write_users(ratings.people)

@@ -17,27 +17,9 @@ from jaxtyping import Float64, Int
 
 from exactk.data.assemble import unpacked_graphs
 from exactk.data.dataset import Dataset
+from exactk.data.world import recipe
 from exactk.data.world.log import Shop, record, visitors
-from exactk.data.world.recipe import (
-    VERSION,
-    CardItems,
-    Goods,
-    Items,
-    People,
-    Truth,
-    Users,
-    WorldConfig,
-    best_themed,
-    card_logits,
-    geometry,
-    goods,
-    item_logits,
-    node_pair,
-    people,
-    shelves,
-    sigmoid,
-    stream,
-)
+from exactk.data.world.recipe import VERSION, CardItems, Goods, Items, People, Truth, Users, WorldConfig
 from exactk.data.world.titles import titles_of
 from exactk.data.world.writing import Progress, write
 from exactk.errors import DataError, InputError
@@ -93,12 +75,12 @@ class World:
     @cached_property
     def people(self) -> People:
         """All users."""
-        return people(self.config)
+        return recipe.people(self.config)
 
     @cached_property
     def goods(self) -> Goods:
         """All items."""
-        return goods(self.config)
+        return recipe.goods(self.config)
 
     @cached_property
     def truth(self) -> Truth:
@@ -109,23 +91,23 @@ class World:
     def shop(self) -> Shop:
         """What production works with."""
         titles = titles_of(self.goods, self.config.seed)
-        shared = geometry(self.config.seed)
-        return Shop(self.people, self.goods, shared, shelves(self.goods), titles, self.truth)
+        shared = recipe.geometry(self.config.seed)
+        return Shop(self.people, self.goods, shared, recipe.shelves(self.goods), titles, self.truth)
 
     @cached_property
     def bias(self) -> float:
         """The constant of the click model: with it, cards shown in a pilot log are clicked at `click_rate`."""
         if self._given_bias is not None:
             return self._given_bias
-        rng = stream(self.config.seed, "pilot")
+        rng = recipe.stream(self.config.seed, "pilot")
         users = visitors(rng, self.people, PILOT_REQUESTS)
-        logits = card_logits(self.truth, users, record(rng, self.shop, self.config, users).card_items())
+        shown = record(rng, self.shop, self.config, users)
+        logits = recipe.card_logits(self.truth, users, shown.card_items())
         low, high = -50.0, 50.0
         for _ in range(60):  # the mean rises with the bias: halve until floats end
             middle = (low + high) / 2
-            low, high = (
-                (middle, high) if sigmoid(logits + middle).mean() < self.config.click_rate else (low, middle)
-            )
+            too_low = recipe.sigmoid(logits + middle).mean() < self.config.click_rate
+            low, high = (middle, high) if too_low else (low, middle)
         return round(middle, 6)
 
     def write(
@@ -137,13 +119,13 @@ class World:
     def value(self, user_ids: UserIds, item_ids: ItemIds) -> Float64[np.ndarray, "B"]:
         """The true click probability of each card."""
         users, items = self._checked(user_ids, item_ids)
-        return sigmoid(self.bias + card_logits(self.truth, users, items))
+        return recipe.sigmoid(self.bias + recipe.card_logits(self.truth, users, items))
 
     def node_pair(
         self, user_ids: UserIds, item_ids: ItemIds
     ) -> tuple[Float64[np.ndarray, "B N"], Float64[np.ndarray, "B N N"]]:
         """True weights of items and pairs, in log-odds: without themes, bias + their sum over a card is its logit."""
-        return node_pair(self.truth, *self._checked(user_ids, item_ids))
+        return recipe.node_pair(self.truth, *self._checked(user_ids, item_ids))
 
     def asked(self, view: Dataset, places: Int[np.ndarray, "P"] | slice | None = None) -> WorldRequests:
         """The requests at these places of a view of this world's log, under the view's rules."""
@@ -165,7 +147,7 @@ class World:
         def choose(users: np.ndarray, items: np.ndarray, some: Requests) -> np.ndarray:
             node, pair = self.node_pair(users, items)
             if self.config.theme:
-                return best_themed(some, node, pair, self.goods.theme[items], self.config.theme)
+                return recipe.best_themed(some, node, pair, self.goods.theme[items], self.config.theme)
             return cliques.best(some, node, pair).card
 
         return self._best(user_ids, item_ids, requests, choose)
@@ -174,7 +156,7 @@ class World:
         """The valid card of the best single items, pairs ignored: what a perfect pointwise ranker would show."""
 
         def choose(users: np.ndarray, items: np.ndarray, some: Requests) -> np.ndarray:
-            return cliques.best(some, item_logits(self.truth, *self._checked(users, items))).card
+            return cliques.best(some, recipe.item_logits(self.truth, *self._checked(users, items))).card
 
         return self._best(user_ids, item_ids, requests, choose)
 

@@ -100,9 +100,8 @@ def record(rng: np.random.Generator, shop: Shop, config: WorldConfig, users: Use
 def retrieve(rng: np.random.Generator, shop: Shop, users: Users, n: int) -> Items:
     """N distinct items for each user: categories by taste, then products near the taste, with their near-duplicates."""
     taste, shelves = shop.people.taste[users].astype(np.float64), shop.shelves
-    affinity = np.exp(RETRIEVAL_FOCUS * taste @ shop.geometry.centre.T) * (
-        np.diff(shelves.category_start) > 0
-    )
+    stocked = np.diff(shelves.category_start) > 0
+    affinity = np.exp(RETRIEVAL_FOCUS * taste @ shop.geometry.centre.T) * stocked
     ladder = np.cumsum(affinity / affinity.sum(axis=1, keepdims=True), axis=1)  # B C
     found = np.empty((len(users), n), np.int64)
     _retrieve(rng, taste, ladder, shop.goods.style, shelves, found)

@@ -3,6 +3,7 @@
 Knows no latent truth but what a seller would write: brand, category, theme, and words of its own.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -48,15 +49,13 @@ def titles_of(items: Goods, seed: int) -> Titles:
         pa.array(_NOUNS).take(pa.array(items.category)),
         pa.array(_CLAIMS).take(pa.array(claim % len(_CLAIMS))),
     ]
-    straight, turned = (
-        pc.binary_join_element_wise(*some, " ", null_handling="skip") for some in (words, words[::-1])
-    )
+    join = partial(pc.binary_join_element_wise, null_handling="skip")
+    straight, turned = join(*words, " "), join(*words[::-1], " ")
     spelled = pc.if_else(pa.array(order % 6 == 0), turned, straight)
     length = np.asarray(pc.binary_length(spelled), np.int64)
     text = np.zeros((len(length), WIDTH), np.uint8)
-    text[np.arange(WIDTH) < length[:, None]] = np.frombuffer(
-        spelled.buffers()[2], np.uint8, int(length.sum())
-    )
+    letters = np.frombuffer(spelled.buffers()[2], np.uint8, int(length.sum()))
+    text[np.arange(WIDTH) < length[:, None]] = letters
     return Titles(text, length)
 
 

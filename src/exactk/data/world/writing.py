@@ -19,23 +19,9 @@ from jaxtyping import Float32, Float64
 
 from exactk.data.dataset import Dataset
 from exactk.data.table import Meta, as_lists, pack_graphs
+from exactk.data.world import recipe
 from exactk.data.world.log import DAYS, Shop, moments, record, splits, visitors
-from exactk.data.world.recipe import (
-    CATEGORIES,
-    NUM_BRANDS,
-    TASTE_SIZE,
-    THEMES,
-    VERSION,
-    Geometry,
-    Goods,
-    People,
-    WorldConfig,
-    card_logits,
-    choice_probabilities,
-    chunks,
-    sigmoid,
-    stream,
-)
+from exactk.data.world.recipe import CATEGORIES, TASTE_SIZE, THEMES, Geometry, Goods, People, WorldConfig
 from exactk.data.world.titles import as_strings, brand_names
 from exactk.data.writer import DatasetWriter
 from exactk.errors import InputError
@@ -60,18 +46,18 @@ def write(
         N=config.n,
         constraint=constraint.to_dict(),
         split={"kind": "time", "train_days": DAYS - 1, "test_days": 1},
-        provenance={"source": "world", "version": VERSION, "config": config.to_dict(), "bias": bias},
+        provenance={"source": "world", "version": recipe.VERSION, "config": config.to_dict(), "bias": bias},
     )
     num_workers = workers or min(4, os.cpu_count() or 1)
     if num_workers < 0:
         raise InputError(f"workers must be at least 1, got {workers}")
     with DatasetWriter(path, meta) as writer, ThreadPoolExecutor(num_workers) as pool:
-        for table in _in_order(pool, num_workers, partial(_users, config, shop), chunks(config.users)):
+        for table in _in_order(pool, num_workers, partial(_users, config, shop), recipe.chunks(config.users)):
             writer.write_users(table)
-        for table in _in_order(pool, num_workers, partial(_items, config, shop), chunks(config.items)):
+        for table in _in_order(pool, num_workers, partial(_items, config, shop), recipe.chunks(config.items)):
             writer.write_items(table)
         written = 0
-        parts = chunks(config.impressions, REQUESTS_AT_ONCE)
+        parts = recipe.chunks(config.impressions, REQUESTS_AT_ONCE)
         for table in _in_order(pool, num_workers, partial(_impressions, config, shop, bias), parts):
             writer.write_impressions(table)
             written += len(table)
@@ -118,13 +104,13 @@ def _items(config: WorldConfig, shop: Shop, number: int, start: int, stop: int) 
 def _impressions(
     config: WorldConfig, shop: Shop, bias: float, number: int, start: int, stop: int
 ) -> pa.Table:
-    rng = stream(config.seed, "log", number)
+    rng = recipe.stream(config.seed, "log", number)
     users = visitors(rng, shop.people, stop - start)
     shown = record(rng, shop, config, users)
     card = shown.card_items()
-    value = sigmoid(bias + card_logits(shop.truth, users, card))
+    value = recipe.sigmoid(bias + recipe.card_logits(shop.truth, users, card))
     clicked = rng.random(len(users)) < value
-    choice = np.cumsum(choice_probabilities(shop.truth, users, card), axis=1)
+    choice = np.cumsum(recipe.choice_probabilities(shop.truth, users, card), axis=1)
     place = (rng.random((len(users), 1)) > choice[:, :-1]).sum(axis=1)
     clicked_item = card[np.arange(len(users)), place]
     return pa.table(
@@ -159,13 +145,7 @@ ITEM_FEATURES = (
     *(f"share_{category}" for category in CATEGORIES),
     *(f"share_{theme}" for theme in THEMES),
     *(f"style_{d}" for d in range(TASTE_SIZE)),
-    "price",
-    "rating",
-    "brand_reputation",
-    "reviews",
-    "favourites",
-    "return_rate",
-    "photo_score",
+    *["price", "rating", "brand_reputation", "reviews", "favourites", "return_rate", "photo_score"],
 )
 DEPARTMENTS = ("fashion", "street", "outdoor", "home")
 USER_FEATURES = (
@@ -173,11 +153,7 @@ USER_FEATURES = (
     *(f"taste_14d_{d}" for d in range(TASTE_SIZE)),
     *(f"taste_1d_{d}" for d in range(TASTE_SIZE)),
     *(f"share_{department}" for department in DEPARTMENTS),
-    "price_level_14d",
-    "price_level_1d",
-    "outfit_rate",
-    "basket_size",
-    "account_age",
+    *["price_level_14d", "price_level_1d", "outfit_rate", "basket_size", "account_age"],
 )
 _DEPARTMENT_OF = np.array([0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3, 3])
 
@@ -186,7 +162,7 @@ def item_features(
     items: Goods, shared: Geometry, seed: int, chunk: int, start: int, stop: int
 ) -> Float32[np.ndarray, "R 52"]:
     """The statistics of one chunk of items."""
-    rng = stream(seed, "item features", chunk)
+    rng = recipe.stream(seed, "item features", chunk)
     rows = slice(start, stop)
     num = stop - start
     quality, price = items.quality[rows].astype(np.float64), items.price[rows].astype(np.float64)
@@ -196,7 +172,8 @@ def item_features(
     category = items.category[rows]
     theme = np.where(items.theme[rows] < 0, len(THEMES), items.theme[rows])
     # What people say of each brand.
-    reputation = shared.brand_tier + 0.2 * stream(seed, "reputation").standard_normal(NUM_BRANDS)
+    hearsay = recipe.stream(seed, "reputation").standard_normal(recipe.NUM_BRANDS)
+    reputation = shared.brand_tier + 0.2 * hearsay
     columns = [
         _windowed(rng, traffic, click_rate, conversion, np.exp(3.5 + 0.8 * price)),
         _shares(rng, category, len(CATEGORIES)),
@@ -217,16 +194,15 @@ def user_features(
     people: People, shared: Geometry, seed: int, chunk: int, start: int, stop: int
 ) -> Float32[np.ndarray, "R 40"]:
     """The statistics of one chunk of users."""
-    rng = stream(seed, "user features", chunk)
+    rng = recipe.stream(seed, "user features", chunk)
     rows = slice(start, stop)
     num = stop - start
     taste, budget = people.taste[rows].astype(np.float64), people.budget[rows].astype(np.float64)
     activity = people.activity[rows].astype(np.float64)
     own_rate = 0.04 * np.exp(0.3 * rng.standard_normal(num))
     affinity = np.exp(taste @ shared.centre.T)  # R C
-    shares = np.stack(
-        [affinity[:, d == _DEPARTMENT_OF].sum(axis=1) for d in range(len(DEPARTMENTS))], axis=1
-    ) / affinity.sum(axis=1, keepdims=True)
+    sums = [affinity[:, d == _DEPARTMENT_OF].sum(axis=1) for d in range(len(DEPARTMENTS))]
+    shares = np.stack(sums, axis=1) / affinity.sum(axis=1, keepdims=True)
     columns = [
         _windowed(rng, 60 * activity, own_rate, np.full(num, 0.05), np.exp(3.5 + 0.8 * budget)),
         taste + TASTE_NOISE[14] * rng.standard_normal(taste.shape),
