@@ -29,7 +29,6 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"exactk.serving.{_ROOMS[name]}"), name)
     except ModuleNotFoundError as error:
         if error.name in {"fastapi", "uvicorn", "prometheus_client", "starlette", "pydantic"}:
-            raise MissingExtraError(
-                f"serving needs the package {error.name}: pip install 'exactk[serve]'"
-            ) from error
+            need = f"serving needs the package {error.name}"
+            raise MissingExtraError(f"{need}: pip install 'exactk[serve]'") from error
         raise

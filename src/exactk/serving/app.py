@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exactk import __version__
 from exactk.serving import http, routes, schemas
-from exactk.serving.http import RefusalError
+from exactk.serving.http import closing_refusal
 from exactk.serving.http.protocol import FAST_PATH, PATIENCE, FastPath, Patience
 from exactk.serving.http.security import Gate
 from exactk.serving.http.wire import answer
@@ -103,7 +103,7 @@ async def ready(request: Request) -> Response:
     """Ready until shutdown begins."""
     service: Service = request.app.state.service
     if service.closing:
-        raise RefusalError(503, "closing", "Shutting down", "this process takes no new requests")
+        raise closing_refusal()
     return answer({"status": "ready"})
 
 

@@ -27,13 +27,12 @@ class Metrics:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"exactk_{name}", text, labels, registry=registry)
 
+        def histogram(name: str, text: str, buckets: tuple[int | float, ...], *labels: str) -> Histogram:
+            return Histogram(f"exactk_{name}", text, labels, buckets=buckets, registry=registry)
+
         self.responses = counter("responses", "Answers by route and status.", "route", "status")
-        self.seconds = Histogram(
-            "exactk_seconds", "Time to answer.", ["route"], buckets=SECONDS, registry=registry
-        )
-        self.batch_size = Histogram(
-            "exactk_batch_size", "Requests decoded together.", buckets=SIZES, registry=registry
-        )
+        self.seconds = histogram("seconds", "Time to answer.", SECONDS, "route")
+        self.batch_size = histogram("batch_size", "Requests decoded together.", SIZES)
         self.infeasible = counter("infeasible", "Requests without any valid card.")
         self.fallbacks = counter("fallbacks", "Cards made by a quicker method than asked for.", "method")
         self.unfinished = counter("unfinished", "Requests whose budget ran out before there was any answer.")

@@ -29,6 +29,7 @@ from exactk.problem.exact import cliques
 from exactk.problem.given import GivenRequests
 from exactk.problem.rules.constraints import Constraints
 from exactk.problem.solving import Card, broken_preferences, solve
+from exactk.serving import schemas
 from exactk.serving.http import RefusalError, logged_problem_of
 from exactk.serving.http.wire import (
     Clock,
@@ -44,26 +45,9 @@ from exactk.serving.http.wire import (
     read,
     request_of,
 )
-from exactk.serving.log import (
-    Impression,
-    ImpressionLog,
-    arm_in,
-    is_on_card,
-    is_ours,
-    new_request_id,
-)
+from exactk.serving.log import Impression, ImpressionLog, arm_in, is_on_card, is_ours, new_request_id
 from exactk.serving.model.answering import Answer, Question
-from exactk.serving.schemas import (
-    CardAnswer,
-    CardRequest,
-    Feedback,
-    Kept,
-    ManyAnswers,
-    ManyCards,
-    SolveAnswer,
-    SolveRequest,
-    described,
-)
+from exactk.serving.schemas import CardRequest, ManyCards, SolveRequest, described
 from exactk.serving.service import Service, Work
 from exactk.serving.settings import arm_of
 
@@ -82,7 +66,7 @@ FIRST_SHARE = 0.15  # for a card that is there before the reasons are
 @router.post(
     "/v1/solve",
     summary="The best valid card for given scores",
-    **described(SolveRequest, SolveAnswer, 401, 408, 409, 413, 422),
+    **described(SolveRequest, schemas.SolveAnswer, 401, 408, 409, 413, 422),
 )
 async def solve_card(request: Request) -> Response:
     """Exactly k items, every pair allowed by the rules, of the largest value; with proof."""
@@ -204,13 +188,14 @@ def weights_of(
     return np.array(scores, np.float64), pairs
 
 
+ONE_OR_MANY = (CardRequest, ManyCards), (schemas.CardAnswer, schemas.ManyAnswers)
 MANY = re.compile(rb'\s*\{\s*"requests"\s*:')
 
 
 @router.post(
     "/v1/cards",
     summary="The model's card for one request or many",
-    **described((CardRequest, ManyCards), (CardAnswer, ManyAnswers), 401, 404, 408, 409, 413, 422, 429, 503),
+    **described(*ONE_OR_MANY, 401, 404, 408, 409, 413, 422, 429, 503),
 )
 async def make_cards(request: HttpRequest) -> Response:
     """Exactly k candidates, every pair allowed, that the user most likely clicks as a whole."""
@@ -221,9 +206,8 @@ async def cards(service: Service, body: bytes) -> bytes:
     """The same, from the bytes of the body."""
     clock = Clock()
     if not service.arms:
-        raise RefusalError(
-            404, "missing", "No model", "this service only solves; start it with a model folder"
-        )
+        solves = "this service only solves; start it with a model folder"
+        raise RefusalError(404, "missing", "No model", solves)
     if not MANY.match(body):
         return as_json(await _card(service, await parsed(service.settings, CardRequest, body), clock))
     many = await parsed(service.settings, ManyCards, body)
@@ -301,32 +285,30 @@ def _log(
     )
     items = log.described(sent) if sent else None
     value = found.card.value
-    row = log.shown(
-        Impression(
-            request_id=request_id,
-            user_id=request.user_id,
-            candidates=request.candidates,
-            card=found.card.items,
-            propensity=found.propensity,
-            value=value if math.isfinite(value) else None,
-            arm=question.arm.name,
-            model=found.version,
-            columns={**columns, **found.counted},
-            context=request.context,
-        )
+    impression = Impression(
+        request_id=request_id,
+        user_id=request.user_id,
+        candidates=request.candidates,
+        card=found.card.items,
+        propensity=found.propensity,
+        value=value if math.isfinite(value) else None,
+        arm=question.arm.name,
+        model=found.version,
+        columns={**columns, **found.counted},
+        context=request.context,
     )
-    return row, items
+    return log.shown(impression), items
 
 
 @router.post(
     "/v1/feedback",
     summary="Say what became of a card",
-    **described(Feedback, Kept, 401, 404, 408, 413, 422, 503),
+    **described(schemas.Feedback, schemas.Kept, 401, 404, 408, 413, 422, 503),
 )
 async def keep_feedback(request: HttpRequest) -> Response:
     """Answers once the feedback is flushed to the disk; any other answer means: send it again."""
     service: Service = request.app.state.service
-    sent = await read(request, Feedback)
+    sent = await read(request, schemas.Feedback)
     if sent.clicked_item is not None and not sent.clicked:
         raise InputError("clicked_item is given, but clicked is false; one of the two is wrong")
     if sent.reward is not None and sent.clicked_item is None:
@@ -345,6 +327,5 @@ async def keep_feedback(request: HttpRequest) -> Response:
     item = None
     if known and sent.clicked_item is not None:
         item = "on the card" if is_on_card(sent.request_id, sent.clicked_item) else "not on the card"
-    return answer(
-        {"kept": True, "request": "known" if known else "unknown", "item": item, "repeated": repeated}
-    )
+    request_id = "known" if known else "unknown"
+    return answer({"kept": True, "request": request_id, "item": item, "repeated": repeated})

@@ -90,9 +90,8 @@ def check_items(items: list[Item] | None) -> list[Item] | None:
         item_id = item.get("item_id")
         whole = isinstance(item_id, int) and not isinstance(item_id, bool) and abs(item_id) <= 2**53
         if not whole and not (isinstance(item_id, str) and 0 < len(item_id) <= 512):
-            raise ValueError(
-                f"item {place} needs an item_id: a whole number or a text of 1 to 512 characters"
-            )
+            wanted = "a whole number or a text of 1 to 512 characters"
+            raise ValueError(f"item {place} needs an item_id: {wanted}")
     return items
 
 

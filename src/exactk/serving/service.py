@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 
 from exactk.errors import InfeasibleError, OutOfTimeError
 from exactk.problem.rules.constraints import Constraints
-from exactk.serving.http import RefusalError, unfinished_refusal
+from exactk.serving.http import RefusalError, closing_refusal, unfinished_refusal
 from exactk.serving.log import ImpressionLog
 from exactk.serving.metrics import Metrics
 from exactk.serving.model import Arm, stranger_request
@@ -109,9 +109,7 @@ class Service:
                 self.metrics.log_lost.inc,
             )
         if self.arms:
-            self._watching = [
-                asyncio.create_task(each) for each in (self._keep_fresh(), self._keep_counting())
-            ]
+            self._watching = [*map(asyncio.create_task, (self._keep_fresh(), self._keep_counting()))]
 
     async def close(self) -> None:
         """Answer who waits, flush what was logged."""
@@ -145,16 +143,13 @@ class Service:
             return await batcher.enqueue(question)
         except OverloadedError as error:
             self.metrics.overloaded.inc()
-            raise RefusalError(
-                429, "overloaded", "Too many requests", str(error), {"retry-after": "1"}
-            ) from error
+            later = {"retry-after": "1"}
+            raise RefusalError(429, "overloaded", "Too many requests", str(error), later) from error
         except UnfinishedError as error:
             self.metrics.unfinished.inc()
             raise unfinished_refusal("card") from error
         except ClosedError as error:
-            raise RefusalError(
-                503, "closing", "Shutting down", "this process takes no new requests"
-            ) from error
+            raise closing_refusal() from error
         except InfeasibleError:
             self.metrics.infeasible.inc()
             raise

@@ -78,6 +78,11 @@ def unfinished_refusal(*what: str, detail: str = "") -> RefusalError:
     return RefusalError(422, "budget", "Not finished within the budget", said, unfinished=what)
 
 
+def closing_refusal() -> RefusalError:
+    """The answer of a process that is about to end."""
+    return RefusalError(503, "closing", "Shutting down", "this process takes no new requests")
+
+
 def problem_of(error: BaseException) -> dict[str, Any]:
     """The problem body of any error exactk or the framework raises on purpose; others are our fault."""
     if isinstance(error, RefusalError):
@@ -137,12 +142,8 @@ def _parted(place: tuple[int | str, ...]) -> tuple[tuple[Any, ...], str, tuple[A
 
 def problem_response(problem: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
     """A problem on the wire."""
-    return Response(
-        json.dumps(problem, allow_nan=False).encode(),
-        status_code=problem["status"],
-        headers=headers,
-        media_type=MEDIA_TYPE,
-    )
+    body = json.dumps(problem, allow_nan=False).encode()
+    return Response(body, problem["status"], headers, MEDIA_TYPE)
 
 
 async def _answer(request: Request, error: Exception) -> Response:

@@ -126,14 +126,12 @@ class GuardedProtocol(HttpToolsProtocol):
             raise ValueError("the only transfer encoding is chunked")
 
     def _head_without_offer(self) -> bytes:
-        kept = [each for each in self.headers if each[0] not in (b"upgrade", b"http2-settings")]
-        lines = [
-            b"%b: %b\r\n" % (name, b"keep-alive" if name == b"connection" else value) for name, value in kept
-        ]
-        start = b"%b %b HTTP/%b\r\n" % (
-            self.parser.get_method(), self.url, self.parser.get_http_version().encode(),
-        )  # fmt: skip
-        return b"".join((start, *lines, b"\r\n"))
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        head = b"%b %b HTTP/%b\r\n" % (method, self.url, version)
+        for name, value in self.headers:
+            if name not in (b"upgrade", b"http2-settings"):
+                head += b"%b: %b\r\n" % (name, b"keep-alive" if name == b"connection" else value)
+        return head + b"\r\n"
 
     def pause_writing(self) -> None:
         self._unread_since = self.loop.time()

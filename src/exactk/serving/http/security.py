@@ -18,11 +18,11 @@ OPEN_PATHS = ("/", "/healthz", "/readyz", "/favicon.ico")
 OPEN_PREFIX = "/studio/"
 
 # The page needs nothing from outside and may be framed by nobody.
+_PAGE_POLICY = (
+    b"default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 PAGE_HEADERS = [
-    (
-        b"content-security-policy",
-        b"default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
+    (b"content-security-policy", _PAGE_POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
@@ -42,10 +42,7 @@ def hash_key(key: str) -> str:
 def is_known_key(key: str, hashes: tuple[str, ...]) -> bool:
     """Compare with every hash, in constant time, without stopping at a match."""
     digest = hash_key(key)
-    known = False
-    for each in hashes:
-        known |= hmac.compare_digest(digest, each)
-    return known
+    return sum(hmac.compare_digest(digest, each) for each in hashes) > 0
 
 
 class Gate:
@@ -101,11 +98,8 @@ class Gate:
             key = token.strip()
         if key and is_known_key(key.decode("utf-8", "surrogateescape"), self.hashes):
             return None
-        detail = (
-            "the API key is unknown"
-            if key
-            else "send an API key: Authorization: Bearer KEY, or X-API-Key: KEY"
-        )
+        wanted = "send an API key: Authorization: Bearer KEY, or X-API-Key: KEY"
+        detail = "the API key is unknown" if key else wanted
         return RefusalError(401, "key", "An API key is needed", detail, {"www-authenticate": "Bearer"})
 
     def _too_large(self) -> RefusalError:
@@ -129,14 +123,10 @@ class Gate:
 
 def _replay(body: bytes, receive: Receive) -> Receive:
     """The body once more for the app; afterwards the connection's own messages."""
-    given = False
+    kept: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return kept.pop() if kept else await receive()
 
     return replay
 

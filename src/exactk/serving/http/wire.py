@@ -165,14 +165,9 @@ def check_items(items: Sequence[Any], limits: Settings, where: str = "items") ->
         if not isinstance(item, Mapping):
             return  # ids alone: all are of one kind
         place = f"{where}/{number}"
-        if len(item) > limits.max_item_fields:
-            raise InputError(
-                f"{place} has {len(item)} fields; this service takes at most {limits.max_item_fields} "
-                "(max_item_fields)"
-            )
+        _check_fields(item, place, limits)
         for name, value in item.items():
-            if len(name) > limits.max_text_letters:
-                raise _too_long(place, len(name), limits)
+            _check_text(name, place, limits)
             if name == "features":
                 check_features(value, f"{place}/features")
             else:
@@ -181,11 +176,8 @@ def check_items(items: Sequence[Any], limits: Settings, where: str = "items") ->
 
 def check_context(context: Mapping[str, Any] | None, limits: Settings) -> None:
     """Refuse what no model could read of a request, and what the log could not give back."""
-    if context and len(context) > limits.max_item_fields:
-        raise InputError(
-            f"context has {len(context)} fields; this service takes at most {limits.max_item_fields} (max_item_fields)"
-        )
     if context:
+        _check_fields(context, "context", limits)
         check_value(context, "context", limits, LONGEST_VECTOR)
 
 
@@ -196,21 +188,18 @@ def check_features(features: Any, place: str) -> None:
     if not isinstance(features, list) or len(features) > LONGEST_VECTOR:
         raise InputError(f"{place} must be a list of at most {LONGEST_VECTOR} numbers, got {shown(features)}")
     for number, value in enumerate(features):
-        if value is None:
-            continue
         plain = type(value) is int or type(value) is float
-        if not plain or not -LARGEST_FEATURE <= value <= LARGEST_FEATURE:  # no comparison holds for NaN
-            raise InputError(
-                f"{place}/{number} must be a number from -1e30 to 1e30 or null, got {shown(value)}"
-            )
+        inside = plain and -LARGEST_FEATURE <= value <= LARGEST_FEATURE  # no comparison holds for NaN
+        if value is not None and not inside:
+            wanted = "a number from -1e30 to 1e30 or null"
+            raise InputError(f"{place}/{number} must be {wanted}, got {shown(value)}")
 
 
 def check_value(value: Any, place: str, limits: Settings, longest: int | None = None, depth: int = 0) -> None:
     """Refuse long texts, deep nesting, long lists, endless numbers and whole ones beyond 2^53."""
     kind = type(value)
     if kind is str:
-        if len(value) > limits.max_text_letters:
-            raise _too_long(place, len(value), limits)
+        _check_text(value, place, limits)
     elif kind is int:
         if not -LARGEST_WHOLE <= value <= LARGEST_WHOLE:
             raise InputError(
@@ -224,12 +213,9 @@ def check_value(value: Any, place: str, limits: Settings, longest: int | None = 
             raise InputError(f"{place} is nested deeper than {limits.max_depth} (max_depth)")
         if longest is not None and len(value) > longest:
             raise InputError(f"{place} has {len(value)} entries; this service takes at most {longest}")
-        if kind is dict:
-            for name in value:
-                if len(name) > limits.max_text_letters:
-                    raise _too_long(place, len(name), limits)
-        entries = value.items() if kind is dict else enumerate(value)
-        for name, inner in entries:
+        for name in value if kind is dict else ():
+            _check_text(name, place, limits)
+        for name, inner in value.items() if kind is dict else enumerate(value):
             check_value(inner, f"{place}/{name}" if depth < 2 else place, limits, longest, depth + 1)
 
 
@@ -243,8 +229,13 @@ def shown(value: Any, most: int = 40) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def _too_long(place: str, letters: int, limits: Settings) -> InputError:
-    return InputError(
-        f"{place[:200]} is a text of {letters} letters; this service takes at most {limits.max_text_letters} "
-        "(max_text_letters)"
-    )
+def _check_text(text: str, place: str, limits: Settings) -> None:
+    if len(text) > limits.max_text_letters:
+        most = f"this service takes at most {limits.max_text_letters} (max_text_letters)"
+        raise InputError(f"{place[:200]} is a text of {len(text)} letters; {most}")
+
+
+def _check_fields(held: Mapping[str, Any], place: str, limits: Settings) -> None:
+    if len(held) > limits.max_item_fields:
+        most = f"this service takes at most {limits.max_item_fields} (max_item_fields)"
+        raise InputError(f"{place} has {len(held)} fields; {most}")

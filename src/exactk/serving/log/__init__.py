@@ -183,12 +183,11 @@ class ImpressionLog:
                 self._written.clear()
             self._written[item["item_id"]] = known
             texts = {name: item[name] for name in ("title", "category") if isinstance(item.get(name), str)}
-            rest = {
-                name: value for name, value in item.items() if name not in ("item_id", "features", *texts)
-            }
-            kept = {"item_id": str(item["item_id"]), **texts, "features": item.get("features")}
-            kept |= {"attributes": json.dumps(rest, sort_keys=True), "timestamp": time.time_ns() // 1000}
-            late = self._items.append(kept)
+            kept = ("item_id", "features", *texts)
+            rest = {name: value for name, value in item.items() if name not in kept}
+            row = {"item_id": str(item["item_id"]), **texts, "features": item.get("features")}
+            row |= {"attributes": json.dumps(rest, sort_keys=True), "timestamp": time.time_ns() // 1000}
+            late = self._items.append(row)
         return late
 
     def answered(

@@ -33,6 +33,7 @@ from exactk.serving.log.journal import read_all, tables_in
 
 MOST_COLUMNS = 1000  # attributes of items, the most frequent ones
 _KEPT = ("request_id", "user_id", "candidates", "card", "propensity", "arm", "model")
+_OF_ITEMS = ("candidates", "card", "clicked_item", "clicked_items")
 Said = Mapping[str, Mapping[str, Any]]  # of items or users, by id
 RESERVED = {
     "user_id", "request_id", "candidates", "card", "clicked", "clicked_item", "clicked_items", "propensity", "graph",
@@ -196,9 +197,7 @@ def collect(
                 shown = table.slice(0, seen.rows[stem])
                 shown = replaced(shown, "user_id", pc.fill_null(shown["user_id"], seen.unknown_user))
                 rows = _impressions(shown, names, outcomes, left_out)
-                rows = _with_ids(
-                    rows, ("candidates", "card", "clicked_item", "clicked_items"), seen.integer_items
-                )
+                rows = _with_ids(rows, _OF_ITEMS, seen.integer_items)
                 writer.write_impressions(_with_ids(rows, ("user_id",), seen.integer_users))
         if served is not None and served.counts is not None:
             for name, table in served.counts.tables().items():
@@ -374,10 +373,10 @@ def _described(
     left_out[f"rare attributes of {key.removesuffix('_id')}s"] += len(frequent[MOST_COLUMNS:])
     for name, _ in frequent[:MOST_COLUMNS]:
         values = [row.get(name) for row in rows]
-        is_features = name == "features"
-        columns[name] = (
-            _vectors(values, len(numbers), left_out) if is_features else _column(values, types.get(name))
-        )
+        if name == "features":
+            columns[name] = _vectors(values, len(numbers), left_out)
+        else:
+            columns[name] = _column(values, types.get(name))
     return pa.table(columns)
 
 

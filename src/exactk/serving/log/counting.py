@@ -57,9 +57,8 @@ class LogCounts:
 
     def catch_up(self) -> int:
         """Count what was shown and clicked since the last look; how many rows of the log that were."""
-        stems = {
-            path.stem for path in self.folder.glob("*-*") if path.name.startswith(tuple(READ)) and path.suffix
-        }
+        paths = [path for path in self.folder.glob("*-*") if path.name.startswith(tuple(READ))]
+        stems = {path.stem for path in paths if path.suffix}
         rows = 0
         for stem in sorted(stems, key=lambda stem: stem.partition("-")[::-1]):  # in order of time
             name = stem.partition("-")[0]

@@ -287,11 +287,9 @@ def _tables(fitted: TrainedModel, decider: Decider) -> PairTables | None:
     weights = fitted.weights.value
     if weights is None or not (isinstance(decider, ExactDecider) and isinstance(decider.value, LearnedPairs)):
         return None
-    builder, features = fitted.builder, fitted.builder.item_features
-    held = None if features is None else features[:-1]
-    return PairTables.of(
-        weights, fitted.config.pair_value, decider.value.compiled, builder.item_index[:-1], held
-    )
+    builder, config = fitted.builder, fitted.config.pair_value
+    features = None if builder.item_features is None else builder.item_features[:-1]
+    return PairTables.of(weights, config, decider.value.compiled, builder.item_index[:-1], features)
 
 
 def _tried_out(fitted: TrainedModel, decoder: Decoder) -> Decoder:

@@ -151,14 +151,10 @@ class Answerer:
                 card = card_of(asked, b, decoded.decision, row, calibration)
                 sure = float(decoded.propensity[row])
                 method = decoded.methods[row]
-                answer = Answer(
-                    card=card,
-                    propensity=None if math.isnan(sure) else sure,
-                    method=method,
-                    fallback=rung != RUNGS[0] or method == RUNGS[-1],
-                    version=loaded.version,
-                    counted=_counted(loaded, asked.batch, b, len(asked.requests[b].candidates)),
-                )
+                counted = _counted(loaded, asked.batch, b, len(asked.requests[b].candidates))
+                late = rung != RUNGS[0] or method == RUNGS[-1]
+                propensity = None if math.isnan(sure) else sure
+                answer = Answer(card, propensity, method, late, loaded.version, counted=counted)
                 if questions[b].explain:
                     unexplained = answer._replace(unfinished=("reasons",))
                     if (so_far := questions[b].so_far) is not None:
@@ -198,9 +194,8 @@ class _Together(NamedTuple):
 def _together(questions: Sequence[Question], loaded: Loaded, deadline: Deadline) -> _Together:
     """One batch; a request that names no card size gets the model's."""
     fitted, given = loaded.recommender.fitted, questions[0].constraints
-    requests = tuple(
-        [q.request if q.request.k else replace(q.request, k=fitted.card_size) for q in questions]
-    )
+    asked = [question.request for question in questions]
+    requests = tuple([each if each.k else replace(each, k=fitted.card_size) for each in asked])
     rules = fitted.constraints if given is None else given
     built = fitted.builder.built(sheet_of(requests, fitted.catalogue), rules, deadline)
     return _Together(loaded, requests, rules, built)

@@ -39,9 +39,8 @@ def warm_engine() -> None:
                     [1.0, 2.0, 3.0], 2, weights, constraints=rules, items={"item_id": ids, "title": titles},
                     explain=True, infeasible="return", time_limit=60.0,
                 )  # fmt: skip
-    places = Constraints.of(Slots(weights=(2.0, 1.0))).requests(
-        GivenRequests({"item_id": np.array([[0, 1, 2]])}, 2)
-    )
+    given = GivenRequests({"item_id": np.array([[0, 1, 2]])}, 2)
+    places = Constraints.of(Slots(weights=(2.0, 1.0))).requests(given)
     arranged(places, np.array([[1, 2]]), np.ones((1, 3)))  # the studio puts others' cards into places
     completable(places, np.zeros((1, 3), bool))  # what writes a card step by step asks so under such rules
 
@@ -67,9 +66,8 @@ def warm_models() -> None:
     numbers = replace(batch, candidate_numbers=np.zeros((1, 4, 1), np.float32))
     CompiledCardValue(value, best, read, threads=1).values(numbers)
     policy = PolicyConfig(inputs="ids")
-    CompiledDecoder(shapes.blank(shapes.policy(policy, sizes, {})), policy, sizes, ids, threads=1).recommend(
-        batch
-    )
+    blank = shapes.blank(shapes.policy(policy, sizes, {}))
+    CompiledDecoder(blank, policy, sizes, ids, threads=1).recommend(batch)
 
 
 def _batch() -> Batch:

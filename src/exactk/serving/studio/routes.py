@@ -14,18 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from exactk.errors import InputError
+from exactk.serving import schemas
 from exactk.serving.http import RefusalError
 from exactk.serving.http.wire import Clock, answer, check_size, read
-from exactk.serving.schemas import (
-    ModelStory,
-    Pasted,
-    RequestNames,
-    SourceNames,
-    StudioRequest,
-    View,
-    ViewRequest,
-    described,
-)
+from exactk.serving.schemas import described
 from exactk.serving.service import Service, Work
 from exactk.serving.studio.view import story, view
 
@@ -45,8 +37,7 @@ def static_files() -> dict[str, tuple[bytes, str]]:
 @router.get("/", include_in_schema=False)
 async def page() -> Response:
     """The studio."""
-    content, kind = static_files()["index.html"]
-    return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+    return await static("index.html")
 
 
 @router.get("/studio/{path:path}", include_in_schema=False)
@@ -64,7 +55,9 @@ async def icon() -> Response:
     return await static("icon.svg")
 
 
-@router.get("/v1/studio/sources", summary="Where requests may come from", **described(None, SourceNames, 401))
+@router.get(
+    "/v1/studio/sources", summary="Where requests may come from", **described(None, schemas.SourceNames, 401)
+)
 async def sources(request: Request) -> Response:
     """The page's first question."""
     service: Service = request.app.state.service
@@ -72,7 +65,9 @@ async def sources(request: Request) -> Response:
 
 
 @router.get(
-    "/v1/studio/requests/{source}", summary="What a source holds", **described(None, RequestNames, 401, 404)
+    "/v1/studio/requests/{source}",
+    summary="What a source holds",
+    **described(None, schemas.RequestNames, 401, 404),
 )
 async def requests(request: Request, source: str) -> Response:
     """Names only."""
@@ -84,7 +79,7 @@ async def requests(request: Request, source: str) -> Response:
 @router.get(
     "/v1/studio/requests/{source}/{index}",
     summary="One request of a source",
-    **described(None, StudioRequest, 401, 404),
+    **described(None, schemas.StudioRequest, 401, 404),
 )
 async def one_request(request: Request, source: str, index: str) -> Response:
     """The whole request."""
@@ -95,35 +90,38 @@ async def one_request(request: Request, source: str, index: str) -> Response:
 
 
 @router.post(
-    "/v1/studio/read", summary="Read a pasted request", **described(Pasted, StudioRequest, 401, 413, 422)
+    "/v1/studio/read",
+    summary="Read a pasted request",
+    **described(schemas.Pasted, schemas.StudioRequest, 401, 413, 422),
 )
 async def read_pasted(request: Request) -> Response:
     """Accepts what `/v1/solve` and `/v1/cards` accept, and items that carry their score."""
-    pasted = await read(request, Pasted)
+    pasted = await read(request, schemas.Pasted)
     items = pasted.items or pasted.candidates
     if not items:
         raise InputError("the request has no items; give a list of {item_id, title, score, ...}")
     kept = pasted.model_dump(exclude={"candidates", "items"})
-    return answer({**kept, "name": "Pasted", "lesson": "Your own request.", "items": items})
+    return answer({**kept, "name": "schemas.Pasted", "lesson": "Your own request.", "items": items})
 
 
 @router.post(
-    "/v1/studio/view", summary="All about one request", **described(ViewRequest, View, 401, 413, 422)
+    "/v1/studio/view",
+    summary="All about one request",
+    **described(schemas.ViewRequest, schemas.View, 401, 413, 422),
 )
 async def look(request: Request) -> Response:
     """Rules, graph, the exact card beside other methods', and why each item is in or out."""
     service: Service = request.app.state.service
     clock = Clock()
-    asked = await read(request, ViewRequest)
+    asked = await read(request, schemas.ViewRequest)
     check_size(len(asked.items), service.settings.max_candidates, "candidates")
     budget_ms = service.settings.max_budget_ms if asked.budget_ms is None else asked.budget_ms
     ends, is_patient = service.deadline(budget_ms, clock.started)
-    return answer(
-        await service.finished(Work(partial(view, service.champion, asked, ends), ends, is_patient))
-    )
+    work = Work(partial(view, service.champion, asked, ends), ends, is_patient)
+    return answer(await service.finished(work))
 
 
-@router.get("/v1/studio/model", summary="The model's own story", **described(None, ModelStory, 401))
+@router.get("/v1/studio/model", summary="The model's own story", **described(None, schemas.ModelStory, 401))
 async def model_story(request: Request) -> Response:
     """Facts, training curves and comparison table, where the model folder holds them."""
     service: Service = request.app.state.service

@@ -164,11 +164,8 @@ class Scene:
         """The rules that a card of any size breaks, each asked alone."""
         card = np.array(positions, np.int64)
         alone = (self.sheet.requests([Demand("rule", r)], len(card)) for r in range(len(self.sheet.names)))
-        return [
-            name
-            for name, asked in zip(self.sheet.names, alone, strict=True)
-            if not is_valid_card(asked, 0, card)
-        ]
+        named = zip(self.sheet.names, alone, strict=True)
+        return [name for name, asked in named if not is_valid_card(asked, 0, card)]
 
     def preferences_broken(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """The preferences that a card breaks, and what that costs."""

@@ -6,7 +6,6 @@ Knows no route. No path ever comes from a request; folders are opened when they 
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable
 from importlib.resources import files
@@ -54,9 +53,8 @@ class Sources:
         """One request of one source."""
         requests = self.requests(source)
         if not 0 <= index < len(requests):
-            raise RefusalError(
-                404, "missing", "No such request", f"{source} holds requests 0 to {len(requests) - 1}"
-            )
+            there = f"{source} holds requests 0 to {len(requests) - 1}"
+            raise RefusalError(404, "missing", "No such request", there)
         return requests[index]
 
 
@@ -103,9 +101,8 @@ class DatasetRequests:
             from exactk.data.world import World
 
             world = World.of(data)
-            return [
-                _with_truth(self._request(rows[at], at, rules, rates), world) for at in chosen[:SHOWN_TRUE]
-            ]
+            few = [self._request(rows[at], at, rules, rates) for at in chosen[:SHOWN_TRUE]]
+            return [_with_truth(request, world) for request in few]
         return [self._request(rows[at], at, rules, rates) for at in chosen[:SHOWN]]
 
     def _request(
@@ -119,15 +116,11 @@ class DatasetRequests:
             outcome = "clicked" if row.get("clicked") else "not clicked"
             titles = ", ".join(str(self._items.get(i, {}).get("title") or i) for i in card)
             lesson += f" The log shows: {titles} ({outcome})."
-        said = folder.candidates_said(place)
-        items = [
-            self._items.get(item_id, {"item_id": item_id}) | own
-            for item_id, own in zip(candidates, said, strict=True)
-        ]
+        said = zip(candidates, folder.candidates_said(place), strict=True)
+        items = [self._items.get(item_id, {"item_id": item_id}) | own for item_id, own in said]
         upstream = bool(items) and all("score" in item for item in items)
-        lesson += " Scores as given are " + (
-            "the upstream ranker’s." if upstream else "clicks for each showing."
-        )
+        scores = "the upstream ranker’s" if upstream else "clicks for each showing"
+        lesson += f" Scores as given are {scores}."
         return {
             "name": f"{row['request_id']} · user {row['user_id']}",
             "lesson": lesson,
@@ -146,15 +139,12 @@ class DatasetRequests:
         rows = self._data.impressions(slice(0, 50_000))
         if "card" not in rows.column_names or "clicked" not in rows.column_names:
             return {}
-        picked = (
-            rows["clicked_item"].to_pylist() if "clicked_item" in rows.column_names else [None] * len(rows)
-        )
-        for card, hit, item in zip(
-            rows["card"].to_pylist(), rows["clicked"].to_pylist(), picked, strict=True
-        ):
-            shown.update(card or ())
-            if hit:
-                clicked.update([item] if item is not None else card or ())
+        named = [name for name in ("card", "clicked", "clicked_item") if name in rows.column_names]
+        for row in rows.select(named).to_pylist():
+            card, item = row["card"] or (), row.get("clicked_item")
+            shown.update(card)
+            if row["clicked"]:
+                clicked.update(card if item is None else [item])
         mean = sum(clicked.values()) / max(sum(shown.values()), 1)
         return {item: (clicked[item] + 10 * mean) / (count + 10) for item, count in shown.items()}
 
@@ -176,12 +166,10 @@ def _with_truth(request: dict[str, Any], world: World) -> dict[str, Any]:
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """JSON values only, nothing missing, vectors rounded: what the page and the rules need."""
-    kept = {name: value for name, value in row.items() if value is not None}
+    kept = {name: value for name, value in row.items() if value is not None and value == value}  # NaN is not
     for name, value in kept.items():
         if isinstance(value, list) and value and isinstance(value[0], float):
             kept[name] = [float(f"{number:.6g}") for number in value]
-        elif not isinstance(value, str | int | float | bool | list):
+        elif not isinstance(value, str | int | float | list):
             kept[name] = str(value)
-    return {
-        name: value for name, value in kept.items() if not (isinstance(value, float) and math.isnan(value))
-    }
+    return kept

@@ -27,15 +27,7 @@ from exactk.serving.http.wire import constraints_of, request_of
 from exactk.serving.model import Arm
 from exactk.serving.routes import weights_of
 from exactk.serving.schemas import ViewRequest
-from exactk.serving.studio.scene import (
-    Scene,
-    Weights,
-    best_card,
-    methods,
-    policy_card,
-    scene_of,
-    weights_by,
-)
+from exactk.serving.studio.scene import Scene, Weights, best_card, methods, policy_card, scene_of, weights_by
 from exactk.serving.studio.why import reasons, rule_states
 
 
@@ -68,7 +60,7 @@ def view(champion: Arm | None, asked: ViewRequest, ends: float) -> dict[str, Any
         "scores": weighed.scores.tolist(),
         "share": _share(weighed.scores),
         "pair_scores": None if weighed.pairs is None else weighed.pairs.tolist(),
-        **columns_told(asked, on, builder, request),
+        **columns_read(asked, on, builder, request),
         "rules": rules,
         "conflicts": np.argwhere(np.triu(scene.forbidden, 1)).tolist(),
         "excluded": np.flatnonzero(~scene.requests.present[0]).tolist(),
@@ -132,7 +124,7 @@ SHOWN = ("item_id", "title", "category")  # what the page itself shows of an ite
 MODEL, SCORES = "the model", "the score"
 
 
-def columns_told(
+def columns_read(
     asked: ViewRequest, constraints: Constraints, builder: RequestBuilder | None, request: Request
 ) -> dict[str, Any]:
     """Columns with their readers; names that the model (without one: anybody) does not read; names that it misses.
@@ -143,9 +135,8 @@ def columns_told(
     sent = frozenset().union(*request.attributes.values())
     unread = set() if builder is None else set(builder.unread(sent, request.context))
     readers: dict[tuple[str, str], list[str]] = {}
-    for place, name in [("candidate", name) for name in of_items] + [
-        ("request", name) for name in request.context
-    ]:
+    places = [("candidate", name) for name in of_items] + [("request", name) for name in request.context]
+    for place, name in places:
         found = []
         if builder is not None and name not in unread and name not in SHOWN:
             found.append(MODEL)

@@ -49,17 +49,12 @@ def reasons(
 
 
 def _reason(scene: Scene, i: int, chosen: Sequence[int], text: str, **known: Any) -> dict[str, Any]:
-    pairs = scene.weights.pairs
-    return {
-        "cost": None,
-        "blockers": [],
-        "blocking": [],
-        "swap": None,
-        "pairs": []
-        if pairs is None
-        else [{"position": j, "value": float(pairs[i, j])} for j in sorted({*chosen} - {i}) if pairs[i, j]],
-        "text": text,
-    } | known
+    pairs, others = scene.weights.pairs, sorted({*chosen} - {i})
+    held = []
+    if pairs is not None:
+        held = [{"position": j, "value": float(pairs[i, j])} for j in others if pairs[i, j]]
+    unknown: dict[str, Any] = {"cost": None, "blockers": [], "blocking": [], "swap": None}
+    return {**unknown, "pairs": held, "text": text, **known}
 
 
 def _of_the_card(
