@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
@@ -240,6 +241,31 @@ def test_a_disk_that_stands_still_holds_up_one_row_not_the_caller(
     )  # before anything is closed
     opened.close()
     assert read_all(tmp_path, "rows", SCHEMA)["number"].to_pylist() == list(range(50))
+
+
+@pytest.mark.parametrize("still_held", [False, True])
+def test_a_file_that_another_worker_takes_for_abandoned_before_it_is_locked_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, still_held: bool
+) -> None:
+    lost: list[int] = []
+    opened, lock, others = journal(tmp_path, lost), fcntl.flock, list[int]()
+
+    def taken_before(descriptor: int, how: int) -> None:
+        if not others:
+            (path,) = tmp_path.glob("rows-*.jsonl")
+            others.append(os.open(path, os.O_RDONLY))
+            if still_held:
+                lock(others[0], how)
+            else:
+                shelve_abandoned(tmp_path, "rows", SCHEMA)
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", taken_before)
+    opened.append({"name": "x", "number": 1})
+    os.close(others[0])
+    opened.append({"name": "x", "number": 2})
+    opened.close()
+    assert (read_all(tmp_path, "rows", SCHEMA)["number"].to_pylist(), lost) == ([1, 2], [])
 
 
 def test_logs_of_before_keep_their_types(tmp_path: Path) -> None:

@@ -203,7 +203,16 @@ class _File:
         self.path, self.size, self._born = path, 0, time.monotonic()
         self._flushed = 0
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a living process owns this file
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a living process owns this file
+            is_ours = os.path.samestat(os.fstat(self._descriptor), path.stat())
+        except (BlockingIOError, FileNotFoundError):
+            is_ours = False
+        if (
+            not is_ours
+        ):  # before it was locked, another process took it for abandoned, and removes what is empty
+            os.close(self._descriptor)
+            raise FileExistsError(path)
 
     def age(self) -> float:
         return time.monotonic() - self._born
