@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from exactk.serving.app import Fronted, create_app
 from exactk.serving.http.protocol import HOLD_SECONDS
 from exactk.serving.http.security import new_key
-from exactk.serving.http.wire import as_response
 from exactk.serving.schemas import SOLVE_EXAMPLE
 from exactk.serving.settings import Settings
 from serving_server import served
@@ -76,7 +76,7 @@ def behind_a_shut_app() -> Iterator[str]:
     """A service whose app answers everything with 418: a card can only come by the fast path."""
 
     async def shut(scope: Scope, receive: Receive, send: Send) -> None:
-        await as_response(b'{"from": "the app"}', 418)(scope, receive, send)
+        await Response(b'{"from": "the app"}', 418, media_type="application/json")(scope, receive, send)
 
     app = create_app(Settings())
     assert isinstance(app, Fronted)

@@ -74,9 +74,9 @@ def as_json(value: Any) -> bytes:
     return to_json(value, inf_nan_mode="null")
 
 
-def as_response(body: bytes, status: int = 200) -> Response:
+def as_response(body: bytes) -> Response:
     """JSON that is already written, as an answer."""
-    return Response(body, status, media_type="application/json")
+    return Response(body, media_type="application/json")
 
 
 def request_of(asked: Any, candidates: Sequence[Any], k: int) -> Request:

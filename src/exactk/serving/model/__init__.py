@@ -316,15 +316,15 @@ def stranger_request(fitted: TrainedModel) -> Request:
     return Request(_strangers(vocabulary.user_ids, 1)[0], tuple(_strangers(vocabulary.item_ids, k + 2)), k)
 
 
-def trial_requests(fitted: TrainedModel, count: int = 4, most: int = 20) -> list[Request]:
-    """Requests of different lengths for items the model knows; none where it knows none."""
+def trial_requests(fitted: TrainedModel) -> list[Request]:
+    """Four requests of different lengths, at most 20, for items the model knows; none where it knows none."""
     items = fitted.catalogue.items["item_id"].to_pylist()
-    known = fitted.catalogue.users["user_id"].to_pylist()[: count - 1]
+    known = fitted.catalogue.users["user_id"].to_pylist()[:3]
     users = [*known, *_strangers(fitted.vocabulary.user_ids, 1)]
     random = np.random.default_rng(0)
     requests: list[Request] = []
-    for turn in range(count if items else 0):
-        size = min(len(items), max(fitted.card_size, most - turn))
+    for turn in range(4 if items else 0):
+        size = min(len(items), max(fitted.card_size, 20 - turn))
         picked = [items[n] for n in random.choice(len(items), size, replace=False)]
         requests.append(Request(users[turn % len(users)], tuple(picked), min(fitted.card_size, size)))
     return requests
