@@ -496,7 +496,7 @@ def test_what_cannot_be_used_is_refused_in_words_whatever_it_is() -> None:
     bare: Any = partial(unwrap(Recommender.recommend), recommender, constraints=[])
     many: Any = partial(unwrap(Recommender.recommend_many), recommender)
     sent = [{"item_id": f"i{i}", "features": [1.0, 2.0]} for i in range(4)]
-    for features in ([10**400, 1.0], ["1", "2"], [np.timedelta64(1), np.timedelta64(2)]):
+    for features in ([10**400, 1.0], ["1", "2"], [np.timedelta64(1), np.timedelta64(2)], np.array([1j, 2])):
         with pytest.raises(InputError, match="features of item 'i0' must be numbers"):
             bare("u1", [{**sent[0], "features": features}, *sent[1:]])
     with pytest.raises(InputError, match="user_features must be numbers"):

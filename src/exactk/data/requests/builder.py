@@ -273,7 +273,7 @@ def _scaled(held: np.ndarray, scaling: Scaling | None) -> Float32[np.ndarray, "R
 
 def _sent(values: Any, size: int, what: str) -> Float32[np.ndarray, "F"]:
     try:
-        if np.asarray(values).dtype.kind in "USmM":
+        if np.asarray(values).dtype.kind in "cUSmM":
             raise ValueError
         with np.errstate(over="ignore"):
             read = np.asarray(values, np.float32)
