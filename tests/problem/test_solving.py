@@ -365,6 +365,7 @@ def test_what_is_masked_is_missing_in_columns_and_matrices() -> None:
         ({"scores": {1: 1.0, 2: 2.0}.values()}, "must be a list or an array of numbers"),
         ({"scores": ["1.0", "2.0"]}, "score at [0] is not a number: '1.0'"),
         ({"scores": [1.0, object()]}, "score at [1] is not a number"),
+        ({"scores": [1.0, np.complex128(2)]}, "score at [0] is not a number: (1+0j)"),
         ({"scores": 3.0}, "must be a sequence of numbers"),
         ({"scores": bytearray(b"abc")}, "must be a sequence of numbers"),
         ({"scores": np.array([1, 2, 3], "m8[ns]")}, "score at [0] is not a number"),

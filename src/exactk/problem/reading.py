@@ -177,7 +177,7 @@ def _numbers(given: np.ndarray) -> np.ndarray:
         if is_missing(value):
             continue
         try:
-            if isinstance(value, str | bytes | np.datetime64 | np.timedelta64):
+            if isinstance(value, str | bytes | np.datetime64 | np.timedelta64 | np.complexfloating):
                 raise ValueError
             numbers[where] = float(value)
         except OverflowError:
