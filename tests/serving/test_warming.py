@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,8 +74,10 @@ sys.stdout.write("\\n".join(late))
 @pytest.mark.parametrize("model", ["", "model-1-pair_value", "model-1-guided", "model-1-policy"])
 def test_no_request_is_the_first_to_use_a_kernel(model: str) -> None:
     arguments = [str(FIXTURES / model)] if model else []
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", PROGRAM, *arguments],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines() == []
