@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from exactk.serving.model.warming import warm_engine
 from exactk_lab.bench.report import Goal, Report
 from exactk_lab.bench.torture import asking, building, files, folders, http_door, python_door, rules, ties
 
@@ -130,7 +131,7 @@ class TrialWorker:
 
 def _serve(pipe: Connection, scratch: str) -> None:
     tempfile.tempdir = scratch
-    python_door.warm_up()
+    warm_engine()  # compile what trials run, so that no trial is charged for it
     warnings.simplefilter("error", RuntimeWarning)  # a sum that overflowed unseen
     pipe.send("ready")
     while True:

@@ -40,13 +40,6 @@ IDS: list[Any] = [
 TITLES: list[Any] = ["", "a", "red shoe", "x" * 9_999, "x" * 10_001, None, 3, "\ud800", "é" * 50]
 
 
-def warm_up() -> None:
-    """Compile what trials run, so that no trial is charged for it."""
-    solve([1.0, 2.0, 3.0], 2)
-    solve([1.0, 2.0, 3.0], 2, np.ones((3, 3)), explain=True)
-    solve([3.0, 2.0, 1.0], 2, items={"title": ["a", "b", "c"]}, constraints=TitleDistance(0.5))
-
-
 def trials(seed: int, number: int) -> Iterator[tuple[Callable[..., str], tuple[Any, ...]]]:
     """Half are nonsense, half are hard but sound."""
     for n in range(number):
