@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,7 @@ except KeyboardInterrupt:
     )
     assert done.stdout is not None
     assert done.stdout.readline() == "begun\n"
+    time.sleep(2)  # until it is at its work
     done.send_signal(signal.SIGINT)
     said, complained = done.communicate(timeout=120)
     ends = (130, "", "exactk: interrupted\n") if work == DEAF else (0, "heard\n", "")

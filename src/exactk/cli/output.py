@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,11 +57,11 @@ def interruptible() -> Iterator[None]:
     def watch() -> None:
         while os.read(reading, 1):
             stood = place()
-            time.sleep(DEAF_SECONDS)
-            if place() == stood:
+            if not over.wait(DEAF_SECONDS) and place() == stood:
                 os.write(2, b"exactk: interrupted\n")
                 os._exit(130)
 
+    over = threading.Event()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     watcher = threading.Thread(target=watch, daemon=True)
@@ -71,6 +70,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     finally:
+        over.set()
         signal.set_wakeup_fd(before)
         os.close(writing)
         watcher.join()
