@@ -87,6 +87,24 @@ def test_separable_data_keep_calibration_finite() -> None:
     assert math.isfinite(fitted.shift)
 
 
+@pytest.mark.parametrize(
+    ("true_share", "kept"), [(1.0, 1.0), (0.4, 0.4), (0.0, 0.0), (-1.0, 0.0), (1.8, 1.0)]
+)
+def test_pairs_keep_the_share_that_clicks_bear_out(true_share: float, kept: float) -> None:
+    generator = torch.Generator().manual_seed(2)
+    rest, pairs = torch.randn(2, 60_000, generator=generator)
+    clicked = torch.rand(60_000, generator=generator) < (0.7 * (rest + true_share * pairs) - 1.5).sigmoid()
+    assert calibrate.fitted_pair_share(rest, pairs, clicked) == pytest.approx(kept, abs=0.04)
+
+
+def test_a_few_cards_hardly_move_the_share_of_pairs() -> None:
+    generator = torch.Generator().manual_seed(3)
+    rest, noise = torch.randn(2, 30, generator=generator)
+    clicked = torch.rand(30, generator=generator) < rest.sigmoid()
+    assert calibrate.fitted_pair_share(rest, 0.1 * noise, clicked) > 0.9
+    assert calibrate.fitted_pair_share(rest, noise, torch.ones(30, dtype=torch.bool)) == 1.0
+
+
 def reported(*losses: float, auc: float | None = None) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = [{"task": "policy", "event": "train", "loss": loss} for loss in losses]
     return told if auc is None else [*told, {"task": "value", "event": "calibrated", "auc": auc}]

@@ -80,6 +80,19 @@ def test_the_value_of_a_card_is_bias_plus_nodes_plus_pairs(shown: ShownAs) -> No
     torch.testing.assert_close(one, logits[:, :1])
 
 
+@pytest.mark.parametrize("shown", ["card", "session"])
+@torch.no_grad()
+def test_scaling_the_weights_of_pairs_scales_every_pair_and_nothing_else(shown: ShownAs) -> None:
+    model, batch = all_terms(shown), batch_with_columns()
+    before = model.values(batch)
+    for weights in model.pair_weights():
+        weights.mul_(0.25)
+    after = model.values(batch)
+    torch.testing.assert_close(after.pair, 0.25 * before.pair)
+    assert before.pair.abs().max() > 0
+    assert torch.equal(after.node, before.node)
+
+
 @torch.no_grad()
 def test_of_a_list_the_values_are_chances_and_pairs_say_nothing() -> None:
     values = all_terms("list").values(batch_with_columns())

@@ -49,6 +49,18 @@ def test_pairs_are_symmetric_to_the_last_bit_and_no_item_pairs_with_itself() -> 
 
 
 @torch.no_grad()
+def test_scaling_the_weights_of_pairs_scales_every_pair_and_nothing_else() -> None:
+    model, batch = made(members=2), complete_batch(3, 5, 2)
+    before = model.values(batch)
+    for weights in model.pair_weights():
+        weights.mul_(0.25)
+    after = model.values(batch)
+    torch.testing.assert_close(after.pair, 0.25 * before.pair)
+    assert before.pair.abs().max() > 0
+    assert torch.equal(after.node, before.node)
+    assert torch.equal(after.bias, before.bias)
+
+
 def test_pairs_depend_on_the_user() -> None:
     batch = complete_batch(2, 5, 4, item=torch.arange(1, 6).repeat(2, 1), user=torch.tensor([1, 2]))
     pair = made().values(batch).pair

@@ -17,28 +17,58 @@ from exactk.engine.decide import Calibration
 from exactk.learning.progress import Figures
 
 LEAST_SCALE = 1e-3  # a value that foretells nothing is flattened, never turned upside down
+RIDGE = 1e-5  # a whisper of it keeps separable data finite
+PAIR_SPREAD = 0.5  # how far from 1 the share of pairs is thought to be before any card is seen
 
 
 def fitted_calibration(logits: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> Calibration:
-    """The scale and shift with the least log loss; a whisper of ridge keeps separable data finite."""
-    if len(logits) == 0 or bool(clicked.all()) or not bool(clicked.any()):
+    """The scale and shift with the least log loss."""
+    if not _tells(clicked):
         return Calibration()
-    x, y = logits.double().cpu(), clicked.double().cpu()
-    weights = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
-    start = weights.detach().clone()
+    scale, shift = _fitted(torch.stack([logits, torch.ones_like(logits)], 1), clicked, [RIDGE, RIDGE])
+    return Calibration(max(scale, LEAST_SCALE), shift)
+
+
+def fitted_pair_share(
+    rest: Float[Tensor, "B"], pairs: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]
+) -> float:
+    """The share of the pairs, from 0 to 1, with which logits rest + share x pairs have the least log loss.
+
+    What was learned of pairs is partly noise, and the best card is the one whose noise is most flattering. As logits
+    are scaled and shifted anyway: a (rest + pairs) + d pairs + c, and the share is 1 + d / a.
+    """
+    if not _tells(clicked):
+        return 1.0
+    doubt = 1 / (2 * PAIR_SPREAD**2 * len(clicked))
+    columns = torch.stack([rest + pairs, pairs, torch.ones_like(rest)], 1)
+    scale, less, _ = _fitted(columns, clicked, [RIDGE, doubt, RIDGE])
+    return min(max(1 + less / scale, 0.0), 1.0) if scale > LEAST_SCALE else 1.0
+
+
+def _tells(clicked: Bool[Tensor, "B"]) -> bool:
+    return bool(clicked.any()) and not bool(clicked.all())
+
+
+def _fitted(columns: Float[Tensor, "B P"], clicked: Bool[Tensor, "B"], ridge: list[float]) -> list[float]:
+    """Weights of the columns with the least log loss, each held by its ridge: the first to 1, the others to 0."""
+    x, y = columns.double().cpu(), clicked.double().cpu()
+    start = torch.zeros(len(ridge), dtype=torch.float64)
+    start[0] = 1.0
+    weights = start.clone().requires_grad_()
+    held = torch.tensor(ridge, dtype=torch.float64)
     optimiser = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimiser.zero_grad()
         with torch.enable_grad():
-            fit = functional.binary_cross_entropy_with_logits(weights[0] * x + weights[1], y)
-            total = fit + 1e-5 * (weights - start).square().sum()
+            fit = functional.binary_cross_entropy_with_logits(x @ weights, y)
+            total = fit + (held * (weights - start).square()).sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
     optimiser.step(loss)  # type: ignore[no-untyped-call]
-    scale, shift = weights.tolist()
-    return Calibration(max(scale, LEAST_SCALE), shift)
+    found: list[float] = weights.tolist()
+    return found
 
 
 def auc(scores: Float[Tensor, "B"], clicked: Bool[Tensor, "B"]) -> float:

@@ -29,7 +29,7 @@ from exactk.learning.progress import Figures, Listener
 from exactk.learning.tasks import Data, Measure, policy_task, predictions, start_kinds, value_task
 from exactk.model_folder import TrainedModel
 from exactk.models.card_value import CardValue
-from exactk.models.pairvalue import Ensemble, PairValue
+from exactk.models.pairvalue import Ensemble, PairValue, SearchableValue
 from exactk.models.policy import Policy
 from exactk.models.reward import Reward, reward_of
 from exactk.settings.config import CardValueConfig, Config, InputSizes, PairValueConfig, RewardConfig
@@ -132,6 +132,8 @@ def train(
     calibration = Calibration()
     if models.value is not None:
         history += learn_value(config, models.value, phase_1, run)
+        if isinstance(models.value, SearchableValue):
+            history += shrink_pairs(models.value, phase_1)
         calibration, figures = calibrated(models.value, phase_1)
         history += figures
     if models.policy is not None:
@@ -198,6 +200,24 @@ def learn_value(config: Config, value: Reward | PairValue | CardValue, data: Dat
     start_kinds(value, data)
     settings = fit_settings(section, config.training, data.device.type)
     return fit(task, settings, run.folder, run.resume, run.listeners)
+
+
+@torch.no_grad()
+def shrink_pairs(value: SearchableValue, data: Data) -> list[Figures]:
+    """Keep of learned pairs the share that validation bears out, where cards were clicked or not."""
+    shown = value.sizes.shown if isinstance(value, CardValue) else "card"
+    weights = value.pair_weights()
+    if data.valid is None or not len(data.valid) or shown != "card" or not weights:
+        return []
+    logits, clicked = predictions(value, data.valid_batches())
+    learned = [part.clone() for part in weights]
+    for part in weights:
+        part.zero_()
+    rest, _ = predictions(value, data.valid_batches())
+    share = calibrate.fitted_pair_share(rest, logits - rest, clicked)
+    for part, full in zip(weights, learned, strict=True):
+        part.copy_(share * full)
+    return [{"task": "value", "event": "pairs", "step": 0, "epoch": 0, "share": share}]
 
 
 def calibrated(value: Ensemble, data: Data) -> tuple[Calibration, list[Figures]]:

@@ -135,6 +135,13 @@ class CardMember(nn.Module):
         """Begin at this constant."""
         self.user_bias.fill_(logit)
 
+    def pair_weights(self) -> list[Tensor]:
+        """As of a pair value, its terms among them."""
+        found = [] if self.base is None else self.base.pair_weights()
+        if hasattr(self, "pair_out"):
+            found += [self.pair_linear.weight, self.pair_out.weight, self.pair_out.bias]
+        return [*found, self.low_weight] if self.low_rank else found
+
     def values(self, batch: TensorBatch, listed: ListInputs, at: Int[Tensor, "B R"] | None = None) -> Values:
         """Scores of all candidates, or of the positions `at`, for which `listed` was read."""
         base, features = self._base(batch, at)

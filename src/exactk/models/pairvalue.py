@@ -71,6 +71,10 @@ class SearchableValue(Ensemble):
     def values(self, batch: TensorBatch) -> Values:
         """Node and pair values of all candidates."""
 
+    def pair_weights(self) -> list[Tensor]:
+        """The weights in which all pair values are linear: scaled by a share, they scale every pair by it."""
+        return [weights for member in self.members for weights in member.pair_weights()]  # type: ignore[operator]
+
     @torch.no_grad()
     def best(self, batch: TensorBatch) -> ExactCards:
         """The cards with the highest learned value, and that value, proven."""
@@ -192,6 +196,9 @@ class PairMember(nn.Module):
     @torch.no_grad()
     def start_at(self, logit: float) -> None:
         self.user_bias.bias.fill_(logit)
+
+    def pair_weights(self) -> list[Tensor]:
+        return [self.table, self.closeness]
 
     def terms(self, item: Float[Tensor, "B R Di"], user: Float[Tensor, "B Du"]) -> ValueTerms:
         """Node values, kinds and places of items, and how much the user minds pairs."""

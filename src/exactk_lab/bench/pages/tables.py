@@ -35,6 +35,15 @@ NAMES = {
     "pair_value": "pair value + exact search",
     "policy": "GAttN + RLfD",
 }
+PARTS = {
+    "context: no attention among candidates": "context (attention among candidates)",
+    "whole-list loss: the card of the log alone": "whole-list loss (learned from the logged card alone)",
+    "pair features left out": "pair features",
+    "pairs as they were learned": "pairs shrunk by what validation bears out",
+    "one member": "all members but one",
+    "items alone: no pairs": "pairs, in the decision",
+    "greedy instead of exact": "exact decoding (greedy instead)",
+}
 _RESULT = r"results/[\w.-]+\.json"
 BLOCK = re.compile(
     rf"(<!-- made from ({_RESULT}(?:, {_RESULT})*): (\w+) -->\n)(.*?)(\n<!-- end -->)", re.DOTALL
@@ -221,6 +230,40 @@ def bundles_table(document: dict[str, Any]) -> str:
     return table("log | >requests | >whole card recovered | >overlap with it", lines)
 
 
+def parts_table(document: dict[str, Any]) -> str:
+    """What each part of the default gains: its figure less that of the same model without the part.
+
+    Folds of one log count as one. Of caution, the beta that does best on validation.
+    """
+    lines = []
+    logs: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for row in document["rows"]:
+        parts = logs.setdefault(re.sub(r"-\d$", "", row["log"]), {})
+        parts.setdefault(row["part"], []).append(row)
+    for log, found in logs.items():
+        figures = {part: [_mean(rows, name) for name in ("valid", "test")] for part, rows in found.items()}
+        whole = figures.pop("the default")[1]
+        careful = {part: figures.pop(part) for part in list(figures) if part.startswith("caution")}
+        seeds = len({row["seed"] for row in found["the default"]})
+        start = f"{log} | {seeds}"
+        lines.append(f"{start} | **the default** | **{whole:.3f}** | ")
+        lines += [
+            f"{start} | without: {PARTS.get(part, part)} | {test:.3f} | {whole - test:+.3f}"
+            for part, (_, test) in figures.items()
+        ]
+        if careful:
+            beta = max(careful, key=lambda part: careful[part][0])
+            test = careful[beta][1]
+            lines.append(f"{start} | with {beta} (best on validation) | {test:.3f} | {test - whole:+.3f}")
+    return table("log | >seeds | model | >figure | >what the part gains", lines)
+
+
+def _mean(rows: list[dict[str, Any]], name: str) -> float:
+    """Of several folds or seeds, each with the weight of its requests."""
+    count = sum(row["requests"] for row in rows)
+    return float(sum(row[name] * row["requests"] for row in rows) / count)
+
+
 def _seconds(milliseconds: float) -> str:
     return f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.3g} ms"
 
@@ -229,8 +272,9 @@ TABLES: dict[str, Callable[..., str]] = {
     made.__name__: made
     for made in (
         exact_table, full_comparison, overview, strength_table, trust_table, evaluate_table, seeds_table, bundles_table,
-        lists_table, briefs_table, gaps_table, root_table, speed_tables.goal_table, speed_tables.decode_table,
-        speed_tables.train_table, speed_tables.train_cuda_table, speed_tables.planted_lists_table,
+        lists_table, parts_table, briefs_table, gaps_table, root_table,
+        speed_tables.goal_table, speed_tables.decode_table, speed_tables.train_table,
+        speed_tables.train_cuda_table, speed_tables.planted_lists_table,
         speed_tables.growth_table, speed_tables.serve_table,
         speed_tables.soak_table, speed_tables.data_table, speed_tables.doors_table, speed_tables.mixed_load_table,
         speed_tables.ties_table, speed_tables.memory_table,
