@@ -75,3 +75,14 @@ def test_the_advice_for_cards_that_were_all_clicked_works(tmp_path: Path, preset
     words = ["train", str(tmp_path / "log"), "--out", str(tmp_path / "followed"), "--preset", "best-ids"]
     followed = CliRunner().invoke(app, [*words, *SMALL, "--strict"])
     assert followed.exit_code == 0, followed.stdout
+
+
+def test_a_setting_that_nothing_reads_is_named_with_the_one_that_is(tmp_path: Path) -> None:
+    changed = ["--set", "training.epochs=1", "--set", "pair_value.epochs=1"]
+    found = train(tmp_path, rows(plain_to_see=True), "--preset", "pair-value", *changed)
+    assert found.exit_code == 0
+    assert (
+        "model=pair_value does not read the setting training.epochs; pair_value.epochs is read"
+        in found.stderr
+    )
+    assert found.stderr.count("does not read") == 1

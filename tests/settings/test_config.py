@@ -163,3 +163,20 @@ def test_settings_cannot_be_changed_in_place() -> None:
 def test_sizes_are_checked_like_settings() -> None:
     with pytest.raises(ConfigError, match="sizes.num_items must be at least 1"):
         InputSizes(num_items=0)
+
+
+@pytest.mark.parametrize(
+    ("model", "unread"),
+    [
+        ("policy", ["card_value.width=8"]),
+        ("pair_value", ["training.epochs=1", "policy.beam=5", "reward.epochs=2", "card_value.width=8"]),
+        ("card_value", ["training.epochs=1", "policy.beam=5", "reward.epochs=2"]),
+    ],
+)
+def test_settings_that_a_model_never_reads_are_known(model: str, unread: list[str]) -> None:
+    everything = [
+        "training.epochs=1", "training.seed=3", f"model={model}", "policy.beam=5", "reward.epochs=2",
+        "pair_value.members=1", "card_value.width=8", "vocabulary.item_rows=9",
+    ]  # fmt: skip
+    names = [text.partition("=")[0] for text in unread]
+    assert Config().with_overrides(everything).unread(everything) == names

@@ -93,6 +93,12 @@ def train(
 
     check_free(out)
     settings = chosen_settings(preset, config, overrides)
+    for name in settings.unread(overrides):
+        inner = name.rpartition(".")[2]
+        instead = (
+            f"; {settings.model}.{inner} is read" if hasattr(getattr(settings, settings.model), inner) else ""
+        )
+        talk(f"note: model={settings.model} does not read the setting {name}{instead}")
     dataset = Dataset.open(data)
     learned, held_out, _ = dataset.split(split, seed=seed)
     recommender = Recommender(settings, load_rules(rules) if rules else None)

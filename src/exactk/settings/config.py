@@ -233,6 +233,10 @@ class CardValueConfig(Section):
         refuse_uneven_heads(self.section, self.heads, self.width)
 
 
+# Settings of `training` that every model reads; the others are a policy's.
+EVERY_PHASE = ("clip_norm", "checkpoint_seconds", "seed", "device", "precision", "compile")
+
+
 @dataclass(frozen=True)
 class TrainingConfig(Section):
     """RLfD (section 4.2): which losses train the policy (phase 2), and how long; what both phases share."""
@@ -404,6 +408,18 @@ class Config(Section):
             value = parsed(name.strip(), raw.strip(), hints_of(type(owner))[inner])
             (values.setdefault(section, {}) if section else values)[inner] = value
         return Config.from_dict(values, base=self)
+
+    def unread(self, overrides: Iterable[str]) -> list[str]:
+        """The names among `["training.epochs=5", ...]` that nothing reads when this model is trained."""
+        names = [text.partition("=")[0].strip() for text in overrides]
+        return [name for name in names if not self._reads(*name.rpartition(".")[::2])]
+
+    def _reads(self, section: str, name: str) -> bool:
+        if self.model == "policy":
+            return section != "card_value"
+        if section == "training":
+            return name in EVERY_PHASE
+        return section not in ("policy", "reward") and (section, self.model) != ("card_value", "pair_value")
 
 
 def refuse_retired(name: str, value: Any) -> None:
